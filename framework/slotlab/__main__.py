@@ -1,0 +1,5 @@
+"""`python -m slotlab`."""
+
+from slotlab.lab.cli import main
+
+main()

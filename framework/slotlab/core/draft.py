@@ -1,0 +1,79 @@
+"""A plan under construction: what was given to whom, so that all of it can be taken back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slotlab.core.books import Books
+from slotlab.decisions import Mode, StepBudget
+from slotlab.plan import Plan
+from slotlab.request import RequestState, Status
+
+
+class Draft:
+    """Gives tokens and slots, and takes them back with everything that hangs on them. Decides nothing."""
+
+    __slots__ = ("books", "budget", "evicted", "paused", "plan", "plugins", "pool", "started", "view")
+
+    def __init__(self, books: Books) -> None:
+        self.books, self.plugins, self.pool, self.view = books, books.plugins, books.pool, books.view
+        self.plan = Plan(self.view.now)
+        self.evicted: list[RequestState] = []
+        self.started: dict[RequestState, int] = {}  # and how many tokens came back from host memory
+        self.paused: dict[RequestState, None] = {}  # running, but without a slot
+        self.budget: StepBudget = self.plugins.batching.budget(self.view)
+        self.view.slots_left, self.view.tokens_left = self.budget.slots, self.budget.tokens
+
+    def take(self, req: RequestState, n: int) -> None:
+        """`n` tokens of the step for `req`, whose blocks suffice."""
+        self.plan.tokens[req] = n
+        self.view.tokens_left -= n
+
+    def take_all(self, reqs: Sequence[RequestState]) -> bool:
+        """One token for each of these decodes, or nothing for any and False: most steps are no more than this."""
+        pool = self.pool
+        if self.plan or len(reqs) > self.view.tokens_left:
+            return False
+        short = [req for req in reqs if req.computed == req.capacity]
+        if len(short) > len(pool.free):
+            return False
+        for req in short:
+            pool.grow(req, req.computed + 1)
+        self.plan.tokens = dict.fromkeys(reqs, 1)
+        self.view.tokens_left -= len(reqs)
+        return True
+
+    def start(self, req: RequestState, cached: int, n: int) -> None:
+        """A slot and `n` tokens for a waiting request; its blocks are already taken."""
+        self.plan.swaps += req.swapped
+        self.started[req] = req.swapped
+        self.view.slots_left -= 1
+        self.books.start(req, cached)
+        self.take(req, n)
+        self.plugins.policy.started(req, cached)
+
+    def evict(self, req: RequestState, mode: Mode) -> None:
+        """Undo whatever this step gave `req`, take its KV, and queue it again once the step is planned."""
+        self.view.tokens_left += self.plan.tokens.pop(req, 0)
+        if req in self.paused:
+            del self.paused[req]
+        else:
+            self.view.slots_left += 1
+        computed = req.computed
+        self.books.stop(req)
+        lost = 0
+        if req in self.started:  # it has done nothing yet: as if it had never started
+            req.swapped = self.started.pop(req)
+            self.plan.swaps -= req.swapped
+            if not req.preemptions:
+                req.started = None
+        else:
+            req.swapped = computed if mode is Mode.SWAP else 0
+            lost = computed - req.swapped
+            self.plan.swaps += req.swapped
+            req.high = max(req.high, computed)
+            req.preemptions += 1
+            self.plan.preempted += 1
+        req.status = Status.PREEMPTED if req.preemptions else Status.WAITING
+        self.evicted.append(req)
+        self.plugins.policy.preempted(req, lost)

@@ -1,0 +1,235 @@
+"""One step being planned.
+
+Nothing a plugin returns can break the books: blocks are checked before they are taken, a victim leaves the plan with
+everything it was given, and answers are clamped, or refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slotlab.core.books import Books
+from slotlab.core.draft import Draft
+from slotlab.core.quiet import allow_repeats
+from slotlab.decisions import Closed, Misfit, Mode, Need, Open, Phase, Verdict
+from slotlab.errors import PluginError
+from slotlab.plan import Bound, Plan
+from slotlab.request import RequestState, RequestView
+
+BOUNDS: dict[Misfit, Bound] = {
+    Misfit.SLOTS: "slots",
+    Misfit.TOKENS: "tokens",
+    Misfit.PREFILLS: "tokens",
+    Misfit.BLOCKS: "kv",
+    Misfit.RESERVE: "kv",
+}
+
+
+def claim(plugin: object, hook: str, req: RequestView, allowed: dict[RequestState, None]) -> RequestState:
+    """Take a request that a plugin named out of those it may name."""
+    if req not in allowed:
+        raise PluginError(plugin, req, f"{hook} named it twice, or it was not offered")
+    assert isinstance(req, RequestState)
+    del allowed[req]
+    return req
+
+
+class Planning(Draft):
+    """Running requests first, then waiting ones, as far as slots, tokens and blocks allow."""
+
+    __slots__ = ("max_bypass",)
+
+    def __init__(self, books: Books, max_bypass: int) -> None:
+        super().__init__(books)
+        self.max_bypass = max_bypass
+
+    def build(self) -> Plan:
+        """Decide, and return the plan."""
+        self._fill(self._seat())
+        plan, books = self.plan, self.books
+        for req in self.evicted:
+            books.waiting.add(req)
+        if books.held:
+            plan.until = min(plan.until, books.held[0][0])
+        plan.seated = [req for req in books.running if req not in self.paused] if self.paused else list(books.running)
+        plan.running, plan.waiting = len(books.running), len(books.waiting)
+        plan.kv_reserved = self.pool.num_blocks - len(self.pool.free)
+        plan.started = len(self.started)
+        if plan and not (books.prefilling or self.evicted or self.started):
+            allow_repeats(plan, books)
+        return plan
+
+    def _fill(self, running: list[RequestState]) -> None:
+        """Hand out the step in the order of the budget's phase."""
+        books, phase = self.books, self.budget.phase
+        prefills = [req for req in running if req in books.prefilling] if books.prefilling else []
+        decodes = [req for req in running if req not in books.prefilling] if prefills else running
+        if phase is Phase.MIXED:
+            self._continue(running, all_decode=not prefills)
+            self._start()
+        elif phase is Phase.DECODE_FIRST:
+            self._continue(decodes, all_decode=True)
+            self._continue(prefills)
+            self._start()
+        else:
+            self._continue(prefills)
+            self._start()
+            if phase is Phase.PREFILL_FIRST or not self.plan:
+                self._continue(decodes, all_decode=True)
+        if self.paused and (phase is not Phase.PREFILL_ONLY or not books.prefilling):
+            self._resume_paused()
+
+    # Running requests
+
+    def _seat(self) -> list[RequestState]:
+        """Those that keep their slots, in the policy's order. Whoever it leaves out is paused: KV, but no slot."""
+        running = list(self.books.running)
+        if self.plugins.pauses:
+            policy, self.paused = self.plugins.policy, dict.fromkeys(running)
+            running = [claim(policy, "order_running", req, self.paused) for req in policy.order_running(running, self.view)]
+        if len(running) > self.budget.slots:
+            self.paused |= dict.fromkeys(running[self.budget.slots :])
+            del running[self.budget.slots :]
+        self.view.slots_left -= len(running)
+        return running
+
+    def _resume_paused(self) -> None:
+        """Slots that nobody took go to paused requests."""
+        for req in list(self.paused)[: max(0, self.view.slots_left)]:
+            if req in self.paused:  # not evicted for the one before
+                self._continue([req])
+                if req in self.plan.tokens:
+                    del self.paused[req]
+                    self.view.slots_left -= 1
+
+    def _continue(self, reqs: Sequence[RequestState], all_decode: bool = False) -> None:
+        """Give running requests their tokens, evicting others where the KV runs out."""
+        view, running = self.view, self.books.running
+        if all_decode and not (self.plugins.quotas or self.evicted) and self.take_all(reqs):
+            return
+        for req in reqs:
+            if view.tokens_left <= 0:
+                break
+            if req not in running:  # evicted for one before it
+                continue
+            n = self._size(req, req.remaining)
+            if n > 0 and (req.computed + n <= req.capacity or self._make_room(req, n)):
+                self.take(req, n)
+
+    def _size(self, req: RequestState, left: int) -> int:
+        n = min(left, self.view.tokens_left)
+        return min(n, self.plugins.batching.quota(req, n, self.view)) if self.plugins.quotas else n
+
+    # Waiting requests
+
+    def _start(self) -> None:
+        """Let waiting requests join, in the policy's order, until one does not fit."""
+        if not self.books.waiting:
+            return
+        if self.evicted or (self.view.slots_left <= 0 and not self.plugins.contests):
+            self.plan.bound = "kv" if self.evicted else "slots"
+            return
+        gate = self.plugins.batching.gate(self.view)
+        if isinstance(gate, Closed):
+            self.plan.until, self.plan.bound = gate.wake_at, "gate"
+            return
+        self._admit(gate)
+        if len(self.started) < gate.min_new:
+            self.plan.bound = "gate"
+            for req in reversed(list(self.started)):
+                self.evict(req, Mode.RECOMPUTE)
+
+    def _admit(self, gate: Open) -> None:
+        policy, skipped = self.plugins.policy, dict[RequestState, None]()
+        for req in policy.order(self.books.waiting, self.view):
+            if req not in self.books.waiting or req in skipped:
+                raise PluginError(policy, req, "order named it twice, or it is not waiting")
+            assert isinstance(req, RequestState)
+            if len(self.started) >= gate.max_new or (self.evicted and not self._outranks_evicted(req)):
+                self.plan.bound = "kv" if self.evicted else "gate"
+                return
+            why = self._try_start(req)
+            self.plan.bound = BOUNDS[why] if why else "none"
+            verdict = policy.on_misfit(req, why, self.view) if why and self.plugins.contests else Verdict.STOP
+            if why is None or (verdict is Verdict.PREEMPT and self._displace(req, why)):
+                for loser in skipped:
+                    loser.bypassed += 1
+            elif verdict is Verdict.SKIP and req.bypassed < self.max_bypass:
+                skipped[req] = None
+            else:
+                return
+
+    def _wants(self, req: RequestState) -> tuple[int, int, int] | Misfit:
+        """Tokens already computed, tokens for this step, and tokens of KV that `req` would start with."""
+        if req.prefix_hit is None:
+            req.prefix_hit = max(0, min(self.view.prefix_hits(req), req.known - 1))
+        cached = max(req.swapped, req.prefix_hit)
+        left = req.known - cached
+        n = self._size(req, left)
+        if n <= 0 or (n < left and not self.budget.chunked):
+            return Misfit.TOKENS
+        if left > 1 and len(self.books.prefilling) >= self.budget.prefills:
+            return Misfit.PREFILLS
+        commit = self.plugins.admission.reserve(req, self.view)
+        return Misfit.RESERVE if commit is None else (cached, n, max(cached + n, min(commit, req.most_tokens)))
+
+    def _try_start(self, req: RequestState) -> Misfit | None:
+        """Start `req`, or change nothing and say why not."""
+        if self.view.slots_left <= 0:
+            return Misfit.SLOTS
+        wants = self._wants(req)
+        if isinstance(wants, Misfit):
+            return wants
+        cached, n, commit = wants
+        if not self.pool.grow(req, commit):
+            return Misfit.BLOCKS
+        self.start(req, cached, n)
+        return None
+
+    # Victims
+
+    def _make_room(self, req: RequestState, n: int) -> bool:
+        """Evict until `req` can compute `n` more tokens. False: it cannot, or it was evicted itself."""
+        pool, goal = self.pool, req.computed + n
+        if pool.grow(req, goal):
+            return True
+        for victim, mode in self._victims(Need(pool.shortage(req, goal)), req, list(self.books.running)):
+            self.evict(victim, mode)
+            if victim is req:
+                return False
+            if pool.grow(req, goal):
+                return True
+        return False
+
+    def _displace(self, req: RequestState, why: Misfit) -> bool:
+        """Evict running requests of strictly worse rank than `req` if that lets it start; else change nothing."""
+        wants = self._wants(req)
+        if isinstance(wants, Misfit):
+            return False
+        mine = self.view.rank(req)
+        worse = [other for other in self.books.running if self.view.rank(other) > mine]
+        need = Need(max(0, self.pool.shortage(req, wants[2])), int(why is Misfit.SLOTS))
+        chosen, blocks, slots = [], 0, 0
+        for victim, mode in self._victims(need, req, worse):
+            chosen.append((victim, mode))
+            blocks += victim.num_blocks
+            slots += victim not in self.paused
+            if blocks >= need.blocks and slots >= need.slots:
+                break
+        else:
+            return False
+        for victim, mode in chosen:
+            self.evict(victim, mode)
+        refused = self._try_start(req)
+        assert refused is None, f"request {req.id} was promised a place and got {refused}"
+        return True
+
+    def _victims(self, need: Need, req: RequestState, candidates: Sequence[RequestState]) -> Iterator[tuple[RequestState, Mode]]:
+        plugin, allowed = self.plugins.preemption, dict.fromkeys(candidates)
+        for victim, mode in plugin.victims(need, req, candidates, self.view):
+            yield claim(plugin, "victims", victim, allowed), mode
+
+    def _outranks_evicted(self, req: RequestState) -> bool:
+        """Whoever gave way must not see a worse one take what it left."""
+        rank = self.view.rank
+        return bool(rank(req) < min(map(rank, self.evicted)))

@@ -1,0 +1,33 @@
+"""When a step may be repeated: decodes in which nothing can change are run in one jump, with the results of single steps."""
+
+from __future__ import annotations
+
+from slotlab.core.books import Books
+from slotlab.decisions import FOREVER, Quiet
+from slotlab.plan import Plan
+
+
+def allow_repeats(plan: Plan, books: Books) -> None:
+    """Set `plan.repeat` and `plan.until` for a plan in which every request decodes."""
+    view, plugins = books.view, books.plugins
+    choosing = bool(books.waiting) and (view.slots_left > 0 or plugins.contests)  # else nobody is asked who is next
+    idle = len(plan.tokens) < len(books.running)
+    policy = plugins.policy.quiet(view) if choosing or idle or plugins.watches else FOREVER
+    batching = plugins.batching.quiet(view)
+    admission = plugins.admission.quiet(view) if choosing else FOREVER
+    preemption = plugins.preemption.quiet(view) if choosing and plugins.contests else FOREVER
+    limits: tuple[Quiet, ...] = policy, batching, admission, preemption
+    steps = min(limit.steps for limit in limits)
+    if steps > 1:
+        steps = min(steps, room(plan, books))
+    plan.repeat = max(1, steps)
+    plan.until = min(plan.until, *(limit.until for limit in limits))
+
+
+def room(plan: Plan, books: Books) -> int:
+    """Steps for which the free blocks last, those of the first step being taken. A lower bound, exact when it is short."""
+    free, size = len(books.pool.free), books.pool.block_size
+    if free >= len(plan.tokens):
+        return 1 + size * (free // len(plan.tokens))
+    slack = sorted(req.capacity - req.computed - 1 for req in plan.tokens)
+    return 1 + min(size, slack[free])

@@ -1,0 +1,167 @@
+"""Turns what the plugins prefer into steps that are always possible."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from slotlab.core.blocks import BlockPool
+from slotlab.core.books import Books, Plugins
+from slotlab.core.planning import Planning
+from slotlab.errors import PluginError, culprit
+from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
+from slotlab.plan import Plan, Result, split_work
+from slotlab.request import Request, RequestState, RequestView, Status
+from slotlab.view import View
+
+
+class Scheduler:
+    """`submit` requests; then `plan` a step, have an engine execute it, and `commit` the result, over and over.
+
+    `max_context`: most tokens that the model can attend to. `max_bypass`: most requests that may start past one that was
+    skipped. `patience`: steps without a new token until the run is an error.
+    """
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        policy: Policy | None = None,
+        batching: Batching | None = None,
+        admission: Admission | None = None,
+        preemption: Preemption | None = None,
+        predictor: Predictor | None = None,
+        *,
+        prefix_hits: Callable[[RequestView], int] = lambda req: 0,
+        max_context: int = sys.maxsize,
+        max_bypass: int = 1000,
+        patience: int = 10_000,
+    ) -> None:
+        self.plugins = Plugins(
+            policy or Policy(),
+            batching or Batching(),
+            admission or Admission(),
+            preemption or Preemption(),
+            predictor or Predictor(),
+        )
+        self.books = Books(pool, self.plugins, prefix_hits)
+        self.max_context, self.max_bypass, self.patience = max_context, max_bypass, patience
+        self.in_flight: Plan | None = None
+        self.arrivals = self.fruitless = 0
+
+    @property
+    def view(self) -> View:
+        """What plugins see."""
+        return self.books.view
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether any submitted request has not left."""
+        return bool(self.books.running or self.books.waiting or self.books.held)
+
+    def submit(self, req: Request, now: float, truth: int | None = None) -> RequestState:
+        """Queue a request, or hold it, or reject it: `status` says which. `truth` is for an oracle predictor only."""
+        self.view.now = now
+        with self._blame():
+            predictor = self.plugins.predictor
+            estimate = predictor.predict(req, truth if predictor.oracle else None)
+            state = RequestState.of(req, self.arrivals, min(max(1, estimate), req.max_tokens), now)
+            self.arrivals += 1
+            if reason := self._never_fits(state):
+                self.books.reject(state, reason)
+            else:
+                self.books.arrive(state)
+        return state
+
+    def _never_fits(self, req: RequestState) -> str | None:
+        """Why `req` might block the queue for ever, if it might."""
+        pool, most = self.books.pool, req.most_tokens
+        if most > self.max_context:
+            return f"prompt {req.prompt_tokens} + max_tokens {req.max_tokens} exceed the context of {self.max_context}"
+        if pool.blocks_for(most) > pool.num_blocks:
+            return f"needs {pool.blocks_for(most)} KV blocks of {pool.num_blocks}"
+        return None
+
+    def departed(self) -> list[RequestState]:
+        """Those who finished, were rejected or were aborted since this was last asked."""
+        gone, self.books.departed = self.books.departed, []
+        return gone
+
+    def abort(self, req: RequestState) -> None:
+        """Between steps only: an engine may be writing to the blocks of a planned request."""
+        assert self.in_flight is None, "abort must wait for the step in flight"
+        self.books.abort(req)
+
+    def plan(self, now: float) -> Plan:
+        """The next step. Empty: nothing can run before an arrival, or before `plan.until`."""
+        assert self.in_flight is None, "the last plan was not committed"
+        self.view.now = now
+        preempted = 0
+        with self._blame():
+            self.books.release_held()
+            while not (plan := (planning := Planning(self.books, self.max_bypass)).build()) and planning.evicted:
+                preempted += plan.preempted  # all it did was to evict, so now there is room
+        plan.preempted += preempted
+        if plan:
+            self.in_flight = plan
+            self.view.step += 1
+        return plan
+
+    def commit(self, plan: Plan, result: Result, now: float) -> None:
+        """Enter what the engine did."""
+        assert plan is self.in_flight, "a plan is committed once, and before the next one is made"
+        books, steps, watches = self.books, len(result.durations), self.plugins.watches
+        self.view.now, self.view.step, self.in_flight = now, self.view.step + steps - 1, None
+        finished = list(result.stopped)
+        work: list[tuple[RequestView, int, int]] = []
+        fresh = 0
+        for (req, n), emitted in zip(plan.tokens.items(), result.emitted, strict=True):
+            new = 0
+            if req.emitted and req not in books.prefilling:  # a decode
+                req.computed += n * steps
+                if req.computed > req.capacity:
+                    books.pool.grow(req, req.computed)
+            else:
+                fresh += (new := self._advance(req, n, emitted))
+            req.emitted += emitted
+            if req.emitted >= req.max_tokens and req not in finished:
+                finished.append(req)
+            if watches:
+                work.append((req, new, emitted))
+        self.view.prefill_clock += fresh
+        self._watchdog(fresh + sum(result.emitted), steps)
+        with self._blame():
+            if watches:
+                self.plugins.policy.served(work, steps)
+            for req in finished:
+                books.stop(req)
+                books.leave(req, Status.FINISHED)
+
+    def _advance(self, req: RequestState, n: int, emitted: int) -> int:
+        """Enter a chunk; return how many of its tokens are prompt tokens computed for the first time."""
+        fresh, again, _ = split_work(req, n)
+        req.computed += n
+        req.recomputed += again
+        complete = req.computed == req.known
+        assert complete == (emitted > 0), f"request {req.id}: a token comes out exactly when all known tokens are computed"
+        if complete:
+            self.books.prefilling.pop(req, None)
+        return fresh
+
+    def _watchdog(self, progress: int, steps: int) -> None:
+        self.fruitless = 0 if progress else self.fruitless + steps
+        if self.fruitless > self.patience:
+            head = next(iter(self.books.running), None)
+            raise PluginError(self.plugins.preemption, head, f"{self.fruitless} steps computed nothing new")
+
+    @contextmanager
+    def _blame(self) -> Iterator[None]:
+        """An exception out of a plugin's method fails the run with the plugin's name."""
+        try:
+            yield
+        except PluginError:
+            raise
+        except Exception as error:
+            if found := culprit(error.__traceback__, self.plugins):
+                raise PluginError(found[0], None, f"{found[1]} raised {type(error).__name__}: {error}") from error
+            raise

@@ -1,0 +1,45 @@
+"""What can go wrong, by whose fault."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from types import TracebackType
+
+from slotlab.request import RequestView
+
+
+class UserError(ValueError):
+    """What the user asked cannot be done. The message is one line: the value, the place, the allowed values."""
+
+
+class PluginError(RuntimeError):
+    """A plugin broke its contract; the message names it and the request."""
+
+    def __init__(self, plugin: object, req: RequestView | None, what: str) -> None:
+        where = f"request {req.id}: " if req else ""
+        super().__init__(f"{type(plugin).__name__}: {where}{what}")
+
+
+def require(ok: bool, name: str, value: object, allowed: str) -> None:
+    """For the `__post_init__` of a plugin: refuse an option that is out of range."""
+    if not ok:
+        raise UserError(f"{name}={value}: must be {allowed}")
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str:
+    """The end of an error message about an unknown name: what was perhaps meant, and what there is."""
+    names = sorted(allowed)
+    close = difflib.get_close_matches(name, names, n=2)
+    return (f"did you mean {' or '.join(close)}? " if close else "") + f"there is: {', '.join(names) or 'nothing'}"
+
+
+def culprit(trace: TracebackType | None, plugins: Iterable[object]) -> tuple[object, str] | None:
+    """The plugin whose method was running, and the method's name; None if no plugin was."""
+    found, suspects = None, list(plugins)
+    while trace:
+        owner = trace.tb_frame.f_locals.get("self")
+        if any(owner is plugin for plugin in suspects):
+            found = owner, trace.tb_frame.f_code.co_name
+        trace = trace.tb_next
+    return found

@@ -1,0 +1,179 @@
+"""The command `slotlab`: a Hydra application, and the words `plugins` and `ui`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from slotlab.errors import PluginError, UserError
+from slotlab.lab.complaints import ConfigError, explain
+from slotlab.lab.config import conf_dir
+from slotlab.lab.folder import run_id
+from slotlab.lab.plugins import GROUPS, plugins
+from slotlab.lab.run import Place, Run, Terminated
+from slotlab.lab.sweep import Sweep, note_swept, swept_name
+from slotlab.tracking import TrackingError
+
+USAGE = """slotlab [GROUP=CHOICE ...] [OPTION=VALUE ...]    run; several values and -m: a sweep
+slotlab experiment=NAME                         a named sweep
+slotlab plugins [--json]                        all choices, and what is broken
+slotlab ui [--port N] [--uri URI]               MLflow on this machine, with the links to the curves
+
+Exit codes: 0 done, 1 a run failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+SWEEP = Sweep()
+
+
+def main() -> NoReturn:
+    """The console script."""
+    sys.exit(command(sys.argv[1:]))
+
+
+def command(words: list[str]) -> int:
+    """Run the command line; the exit code."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
+    signal.signal(signal.SIGTERM, terminate)
+    try:
+        if words[:1] == ["plugins"]:
+            return show_plugins(words[1:])
+        if words[:1] == ["ui"]:
+            return show_ui(words[1:])
+        return run_app(words)
+    except (UserError, TrackingError, *ConfigError) as error:
+        return complain(explain(error), 2)
+    except PluginError as error:
+        return complain(str(error), 1)
+    except KeyboardInterrupt:
+        return complain("interrupted; what was measured is kept", 130)
+    except Terminated:
+        return complain("terminated; what was measured is kept", 143)
+
+
+def complain(line: str, code: int) -> int:
+    """Say it on stderr; the code."""
+    print(f"slotlab: {line}", file=sys.stderr)
+    return code
+
+
+def terminate(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM ends a run as Ctrl-C does: partial results are kept."""
+    raise Terminated
+
+
+def run_app(words: list[str]) -> int:
+    """Compose and run, once or in a sweep. However a sweep ends, its table and figures are written."""
+    swept_experiments = [word for word in words if word.startswith("experiment=") and "," in word]
+    if swept_experiments:
+        raise UserError(f"{swept_experiments[0]}: one experiment at a time, for each brings a sweep of its own")
+    offer_help()
+    note_swept(words)
+    if not OmegaConf.has_resolver("run_id"):
+        OmegaConf.register_new_resolver("run_id", run_id, use_cache=True)
+    try:
+        hydra_app()
+    finally:
+        SWEEP.close()
+    return 1 if SWEEP.failed else 0
+
+
+@hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+def hydra_app(cfg: DictConfig) -> None:
+    """One job."""
+    settings = HydraConfig.get()
+    many = settings.mode == RunMode.MULTIRUN
+    choices = {key: value for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
+    folder, cwd = Path(settings.runtime.output_dir).absolute(), Path(settings.runtime.cwd)
+    experiment = choices.pop("experiment", None) or "slotlab"
+    for group, choice in choices.items():
+        if choice is None:
+            raise UserError(f"{group}=null: must be one of {', '.join(plugins().names(group))}")
+    place = Place(
+        folder=folder,
+        sweep=(cwd / settings.sweep.dir).absolute() if many else folder,
+        cwd=cwd,
+        name=swept_name(settings, choices) if many else choices["policy"],
+        experiment=experiment,
+        choices=choices,
+        plugins=plugins().versions(),
+    )
+    if choose_native(cfg, choices, list(settings.overrides.task)):
+        choices["load"] = "native"
+    if many:
+        SWEEP.run(cfg, place)
+    else:
+        Run(cfg, place).execute()
+
+
+def choose_native(cfg: DictConfig, choices: dict[str, str], overrides: list[str]) -> bool:
+    """A workload with times of its own is served at those times, unless a load was asked for; says so."""
+    from slotlab.lab.progress import console
+
+    kind = OmegaConf.get_type(cfg.workload)
+    asked = any(word.lstrip("+~").startswith(("load=", "load.")) for word in overrides)
+    if asked or choices["load"] != "rates" or not getattr(kind, "own_times", False):
+        return False
+    native = ConfigStore.instance().load("load/native.yaml").node
+    OmegaConf.set_struct(cfg, False)
+    cfg.load = native
+    console.print(f"load=native: workload={choices['workload']} has times of its own (load=rates scales them)")
+    return True
+
+
+def offer_help() -> None:
+    """`--help` lists every choice with the first line of its docstring."""
+    lines = [USAGE, "Choices:"]
+    for group, _ in GROUPS.values():
+        lines.append(f"  {group}")
+        lines += [f"    {c.name:<18} {c.summary}" for c in plugins().everything() if c.group == group and not c.error]
+    presets = {path.parent.name for path in Path(conf_dir()).glob("*/*.yaml")}
+    for group in sorted(presets):
+        lines.append(f"  {group} (presets in conf/{group}/)")
+        for path in sorted(Path(conf_dir(), group).glob("*.yaml")):
+            notes = [line[2:] for line in path.read_text().splitlines() if line.startswith("# ") and "@package" not in line]
+            lines.append(f"    {path.stem:<18} {notes[0] if notes else ''}")
+    text = "\n".join(lines).replace("$", "$$") + "\n\nOptions of this composition:\n$CONFIG\n"
+    node: dict[str, Any] = {"app_name": "slotlab", "header": "", "footer": "", "template": text}
+    ConfigStore.instance().store(group="hydra/help", name="slotlab", node=node, provider="slotlab")
+
+
+def show_plugins(words: list[str]) -> int:
+    """`slotlab plugins`: everything that can be chosen, and what cannot and why."""
+    if words not in ([], ["--json"]):
+        raise UserError(f"plugins {' '.join(words)}: the only option is --json")
+    rows = [asdict(choice) for choice in plugins().everything()]
+    if words:
+        print(json.dumps(rows, indent=1))
+        return 0
+    from slotlab.lab.report import print_table
+
+    shown = [{**row, "summary": (row["error"] and f"BROKEN: {row['error']}") or row["summary"]} for row in rows]
+    print_table("", ["group", "name", "plugin", "version", "where", "summary"], shown)
+    return 0
+
+
+def show_ui(words: list[str]) -> int:
+    """`slotlab ui`: the MLflow server on loopback."""
+    from slotlab.tracking import resolve_uri
+    from slotlab.tracking.server import serve_ui
+
+    options = {"--port": "5000", "--uri": ""}
+    for name, value in zip(words[::2], [*words[1::2], None], strict=False):
+        if name not in options or value is None:
+            raise UserError(f"ui {name}: the options are --port N and --uri URI")
+        options[name] = value
+    if not options["--port"].isdigit():
+        raise UserError(f"ui --port {options['--port']}: must be a number")
+    return serve_ui(resolve_uri(options["--uri"] or None, Path.cwd()), int(options["--port"]))

@@ -1,0 +1,49 @@
+"""Errors of Hydra and OmegaConf in one line: the value, the place, what is allowed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields, is_dataclass
+
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf.errors import OmegaConfBaseException
+
+from slotlab.errors import nearest
+from slotlab.lab.config import Lab
+from slotlab.lab.plugins import plugins
+
+ConfigError = (HydraException, OmegaConfBaseException)
+
+
+def explain(error: BaseException) -> str:
+    """One line for the user."""
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        return _missing_choice(str(error.missing_cfg_file), list(error.options or []))
+    text = str(error)
+    if match := re.search(r"Could not override '([^']+)'", text):
+        return _unknown_key(match[1], error)
+    if match := re.search(r"Ambiguous value for argument '([^']+)'", text):
+        return f"{match[1]}: several values; add -m to sweep over them, or write a list as [a,b]"
+    if match := re.search(r"merging override (\S+)", text):
+        cause = str(error.__cause__ or text.split("\n", 1)[-1]).splitlines()[0]
+        return f"{match[1]}: {cause[0].lower()}{cause[1:]}"
+    return " ".join(line.strip() for line in text.splitlines()[:2])
+
+
+def _missing_choice(path: str, options: list[str]) -> str:
+    group, _, name = path.rpartition("/")
+    broken = [c for c in plugins().broken if c.name == name or name in (c.plugin, c.plugin.removeprefix("slotlab-"))]
+    if broken:
+        return f"{group}={name}: the plugin {broken[0].plugin} is broken: {broken[0].error}"
+    return f"{group}={name}: no such choice; {nearest(name, [*options, *plugins().names(group)])}"
+
+
+def _unknown_key(key: str, error: BaseException) -> str:
+    cause: BaseException | None = error
+    while cause and not isinstance(cause, OmegaConfBaseException):
+        cause = cause.__cause__
+    kind = getattr(cause, "object_type", None)
+    name = key.rpartition(".")[2]
+    if kind is Lab or not isinstance(kind, type) or not is_dataclass(kind):
+        return f"{key}: no such option or group; {nearest(key, [*(f.name for f in fields(Lab)), 'experiment'])}"
+    return f"{key}: {kind.__name__} has no option {name}; {nearest(name, [f.name for f in fields(kind)])}"

@@ -1,0 +1,107 @@
+"""The composed configuration, as typed objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
+
+from slotlab.engine import Engine, Model
+from slotlab.errors import UserError, nearest
+from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
+from slotlab.record.slo import SLO
+from slotlab.tracking import Tracking
+from slotlab.workload import Load, Workload
+
+SCIENCE = ("policy", "batching", "admission", "preemption", "predictor", "workload", "load", "model", "engine", "slo", "seed")
+
+
+@dataclass
+class Lab:
+    """Everything that is composed: the schema of the configuration, and what `build` makes of it."""
+
+    policy: Policy = MISSING
+    batching: Batching = MISSING
+    admission: Admission = MISSING
+    preemption: Preemption = MISSING
+    predictor: Predictor = MISSING
+    workload: Workload = MISSING
+    load: Load = MISSING
+    model: Model = MISSING
+    engine: Engine = MISSING
+    slo: SLO = field(default_factory=SLO)
+    tracking: Tracking = field(default_factory=Tracking)
+    seed: int = 0
+
+
+ConfigStore.instance().store(name="schema", node=Lab, provider="slotlab")
+
+
+def conf_dir() -> str:
+    """conf/ as shipped in the wheel, else conf/ at the top of the checkout."""
+    package = Path(__file__).parents[1]
+    return str(next(folder for folder in (package / "conf", package.parents[1] / "conf") if folder.is_dir()))
+
+
+def build(cfg: DictConfig) -> Lab:
+    """The config as new objects. What is out of range is a `UserError` that names the option."""
+    parts = {}
+    for group in (f.name for f in fields(Lab)):
+        node = cfg.get(group)
+        for path, message in strays(node, group):
+            raise UserError(f"{path}: {message}")
+        parts[group] = build_part(node, group)
+    return Lab(**parts)
+
+
+def build_part(node: Any, path: str) -> Any:
+    """One group as an object; an error names the innermost option that is to blame."""
+    for key, child in children(node):
+        if isinstance(child, DictConfig | ListConfig):
+            build_part(child, f"{path}.{key}" if isinstance(node, DictConfig) else f"{path}[{key}]")
+    if not isinstance(node, DictConfig | ListConfig):
+        return node
+    try:
+        return OmegaConf.to_object(node)
+    except ValueError as error:
+        raise UserError(f"{path}.{error}") from None
+
+
+def children(node: Any) -> Iterator[tuple[Any, Any]]:
+    """The entries of a mapping or a list."""
+    if isinstance(node, DictConfig):
+        yield from node.items()
+    elif isinstance(node, ListConfig):
+        yield from enumerate(node)
+
+
+def strays(node: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Keys that no class declares. Hydra's `+key=value` and `++key=value` let them through; we do not."""
+    kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
+    known = {f.name for f in fields(kind)} if kind is not None and is_dataclass(kind) else None
+    for key, child in children(node):
+        if kind is not None and known is not None and key not in known:
+            advice = "to sweep choices with options of their own, use presets or two commands"
+            yield f"{path}.{key}", f"{kind.__name__} has no such option; {nearest(str(key), known)}; {advice}"
+        yield from strays(child, f"{path}.{key}")
+
+
+def science(cfg: DictConfig) -> dict[str, Any]:
+    """The part of the config that results depend on, as plain values."""
+    plain = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items() if key in SCIENCE}
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, with dotted keys."""
+    if not isinstance(value, dict) or not value:
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, child in value.items():
+        flat |= flatten(child, f"{prefix}.{key}" if prefix else str(key))
+    return flat

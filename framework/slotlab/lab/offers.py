@@ -1,0 +1,56 @@
+"""What a plugin may offer: a dataclass derived from the group's base, or an instance of one."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+
+def class_of(node: Any) -> type:
+    """The class of an offer."""
+    return node if isinstance(node, type) else type(node)
+
+
+def where(node: Any) -> str:
+    """The place of an offer, as `module:Class`."""
+    cls = class_of(node)
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def summary(node: Any) -> str:
+    """The first line of its docstring, and for a preset the options that it sets."""
+    cls = class_of(node)
+    doc = inspect.getdoc(cls) or ""
+    line = doc.split("\n")[0] if not doc.startswith(f"{cls.__name__}(") else ""
+    if isinstance(node, type):
+        return line
+    preset = cls()
+    changed = [f"{f.name}={getattr(node, f.name)}" for f in fields(node) if getattr(node, f.name) != getattr(preset, f.name)]
+    return f"{line} [{', '.join(changed)}]" if changed else line
+
+
+def check_offer(name: object, node: Any, base: type) -> str | None:
+    """Why it is refused, with the line to write; None if it is fine."""
+    cls = class_of(node)
+    if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return f"{name!r} is no name for a choice: use lower-case letters, digits and _"
+    if not issubclass(cls, base):
+        return f"{cls.__qualname__} does not derive from {base.__name__}: write `class {cls.__name__}({base.__name__}):`"
+    if not is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
+        return f"{cls.__qualname__} is not a dataclass itself, so its options would vanish: write `@dataclass` above the class"
+    options = {f.name for f in fields(cls)}
+    for parent in filter(is_dataclass, cls.__mro__[1:]):
+        constants = set(vars(parent)["__dataclass_fields__"]) - {f.name for f in fields(parent)}
+        if shadowed := sorted(options & constants):
+            line = f"{shadowed[0]}: ClassVar = ..."
+            return f"{cls.__qualname__}.{shadowed[0]} is a constant of {parent.__name__}, not an option: write `{line}`"
+    try:
+        OmegaConf.structured(node)
+    except OmegaConfBaseException as error:
+        return f"{cls.__qualname__}: Hydra cannot hold its options: {str(error).splitlines()[0]}"
+    return None

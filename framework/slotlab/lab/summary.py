@@ -1,0 +1,128 @@
+"""What a sweep found: one table, one figure, and per run a verdict against the first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from slotlab.errors import UserError
+from slotlab.lab.folder import read_json, write_json
+from slotlab.lab.progress import console
+from slotlab.lab.report import print_table
+from slotlab.record.charts import draw_curves, draw_slots
+from slotlab.record.schema import read_table
+from slotlab.record.statistics import Comparison, compare, describe
+
+Row = dict[str, Any]
+WORDS = {"ttft": "mean TTFT", "e2e": "mean E2E"}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run folder of the sweep."""
+
+    folder: Path
+    meta: Row
+    curve: list[Row]
+
+    @classmethod
+    def read(cls, folder: Path) -> Finished:
+        """From its files."""
+        return cls(folder, read_json(folder / "meta.json"), read_json(folder / "curve.json"))
+
+    @property
+    def name(self) -> str:
+        """As in MLflow."""
+        return str(self.meta["name"])
+
+    def requests(self) -> pd.DataFrame:
+        """Its requests."""
+        return read_table(self.folder / "requests.parquet")
+
+
+def summarise(folder: Path, runs: Sequence[Path]) -> None:
+    """Print the table and the verdicts of a sweep; write `table.csv`, `verdicts.json`, `curves.png` and `slots.png`."""
+    found = [Finished.read(run) for run in runs]
+    if not found:
+        return
+    rows = [row for run in found for row in table_rows(run)]
+    unit = found[0].meta["time_unit"]
+    pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
+    draw_curves({run.name: run.curve for run in found}, folder / "curves.png", title=folder.name, time_unit=unit)
+    draw_slot_charts(folder, found)
+    header = list(dict.fromkeys(name for row in rows for name in row))
+    print_table(f"times in {'steps' if unit == 'step' else 'seconds'}", header, sorted(rows, key=lambda row: row["load"]))
+    verdicts = [line for run in found for line in verdict_lines(baseline(found), run)]
+    write_json(folder / "verdicts.json", verdicts)
+    for line in verdicts:
+        console.print(line)
+    console.print(f"sweep: {folder}")
+
+
+def table_rows(run: Finished) -> list[Row]:
+    """One row per load point; with several tenants also the smallest one's figures and its share of the tokens."""
+    rows = []
+    for point in run.curve:
+        load = point.get("rate", point.get("concurrency", 0))
+        row = {"load": load, "run": run.name, "tokens/s": point.get("output_throughput")}
+        row |= {"mean TTFT": point.get("ttft_mean"), "mean E2E": point.get("e2e_mean")}
+        if light := lightest(point):
+            row |= {
+                f"{light} TTFT": point.get(f"tenant_{light}_ttft_mean"),
+                f"{light} E2E": point.get(f"tenant_{light}_e2e_mean"),
+                f"{light} tokens/s": point.get(f"tenant_{light}_output_throughput"),
+            }
+        else:
+            for key, name in (("makespan", "makespan"), ("slot_utilisation", "slot use"), ("batch_efficiency", "batch eff.")):
+                row[name] = point.get(key)
+        rows.append(row)
+    return rows
+
+
+def lightest(point: Row) -> str | None:
+    """The tenant with the least service, if there are several."""
+    services = {key[len("tenant_") : -len("_service")]: value for key, value in point.items() if key.endswith("_service")}
+    tenants = {name: value for name, value in services.items() if name}
+    return min(tenants, key=lambda name: tenants[name]) if len(tenants) > 1 else None
+
+
+def baseline(runs: Sequence[Finished]) -> Finished:
+    """What the others are compared with: the first run under fcfs, else the first run."""
+    return next((run for run in runs if run.meta["choices"]["policy"] == "fcfs"), runs[0])
+
+
+def verdict_lines(base: Finished, run: Finished) -> list[str]:
+    """How `run` did against `base`; why that cannot be said, if it cannot."""
+    if run is base:
+        return []
+    try:
+        if run.meta["workload_digest"] != base.meta["workload_digest"]:
+            raise UserError("they served different requests")
+        if [row.get("rate") for row in run.curve] != [row.get("rate") for row in base.curve]:
+            raise UserError("they have different load points")
+        found = compare(base.requests(), run.requests())
+    except UserError as error:
+        return [f"{run.name} against {base.name}: not compared, {error}"]
+    return [f"{run.name} against {base.name}: " + "; ".join(sentence(found, name) for name in WORDS)]
+
+
+def sentence(found: Comparison, name: str) -> str:
+    """One metric: the outcome, the difference and its interval."""
+    interval = found.overall[name]
+    if not math.isfinite(interval.high):
+        return f"{interval.difference:+.3g} on {WORDS[name]} ({found.pairs} requests are too few for an interval)"
+    span = f"{interval.difference:+.3g} [{interval.low:+.3g}, {interval.high:+.3g}]"
+    return f"{describe(interval)} on {WORDS[name]}, {span}"
+
+
+def draw_slot_charts(folder: Path, runs: Sequence[Finished]) -> None:
+    """Who held which slot when: for sweeps of small runs with one load point."""
+    tables = {run.name: run.folder / "slots.parquet" for run in runs}
+    if all(len(run.curve) == 1 and tables[run.name].exists() for run in runs):
+        cases = {name: read_table(path) for name, path in tables.items()}
+        draw_slots(cases, folder / "slots.png", title="Who holds which slot at which step (hatched: held but idle)")

@@ -1,0 +1,73 @@
+"""What plugins see of the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+from slotlab.request import RequestState, RequestView
+from slotlab.waiting import Key, Waiting
+
+if TYPE_CHECKING:
+    from slotlab.core.blocks import BlockPool
+
+
+class View:
+    """One read-only window on the scheduler, the same object for every plugin and every step."""
+
+    __slots__ = (
+        "_pool",
+        "_running",
+        "last_start",
+        "now",
+        "prefill_clock",
+        "prefix_hits",
+        "rank",
+        "slots_left",
+        "step",
+        "tokens_left",
+        "waiting",
+    )
+
+    def __init__(
+        self,
+        pool: BlockPool,
+        waiting: Waiting,
+        running: dict[RequestState, None],
+        prefix_hits: Callable[[RequestView], int],
+        rank: Callable[[RequestView, View], Key],
+    ) -> None:
+        self._pool, self._running = pool, running
+        self.waiting = waiting
+        self.prefix_hits = prefix_hits  # cached prompt tokens of a request, at present
+        self.rank: Callable[[RequestView], Any] = lambda req: rank(req, self)  # the policy's, smaller is better
+        self.now = 0.0
+        self.step = 0
+        self.last_start = 0  # the step in which somebody last started
+        self.prefill_clock = 0  # prompt tokens computed since the start: time that passes only under load
+        self.slots_left = 0  # in the step being planned
+        self.tokens_left = 0
+
+    @property
+    def running(self) -> Collection[RequestView]:
+        """Requests that hold KV, oldest start first; paused ones too."""
+        return self._running.keys()
+
+    @property
+    def free_blocks(self) -> int:
+        """KV blocks that nobody holds."""
+        return len(self._pool.free)
+
+    @property
+    def total_blocks(self) -> int:
+        """KV blocks of the pool."""
+        return self._pool.num_blocks
+
+    @property
+    def block_size(self) -> int:
+        """Tokens per KV block."""
+        return self._pool.block_size
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """KV blocks that `num_tokens` take."""
+        return self._pool.blocks_for(num_tokens)

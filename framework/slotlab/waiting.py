@@ -1,0 +1,99 @@
+"""The waiting requests, in lanes that are kept sorted."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any
+
+from slotlab.request import RequestState, RequestView
+
+Key = float | tuple[float, ...]
+Entry = tuple[Any, int, RequestState]  # key, seq, request
+
+
+class Waiting:
+    """Waiting requests by lane (a tenant, a level, ...), each lane sorted by (key, seq).
+
+    Keys are asked for once, when a request is queued, so a step costs nothing for the requests it does not look at. A sorted list
+    serves better than a heap here: it can be walked without popping, and an insertion among 100,000 takes 20 microseconds.
+    """
+
+    def __init__(self, lane: Callable[[RequestView], Hashable], key: Callable[[RequestView], Key]) -> None:
+        self._lane, self._key = lane, key
+        self._lanes: dict[Hashable, list[Entry]] = {}
+        self._place: dict[RequestState, tuple[Hashable, Key]] = {}
+        self._ages: list[tuple[int, int, RequestState]] = []  # heap by seq; those who left are dropped when they surface
+        self._tick = itertools.count()
+        self._some: tuple[Hashable, Key] | None = None
+        self.indifferent = True  # nobody ever waited with another lane or key than the others
+
+    def add(self, req: RequestState) -> None:
+        """Queue `req`: its lane and its key are asked for now."""
+        lane, key = self._lane(req), self._key(req)
+        if key != key:
+            raise ValueError(f"key is {key} for request {req.id}; it must be comparable")
+        self._place[req] = lane, key
+        if self.indifferent:
+            self._some = self._some or (lane, key)
+            self.indifferent = self._some == (lane, key)
+        entries = self._lanes.get(lane)
+        if entries is None:
+            entries = self._lanes[lane] = []
+        insort(entries, (key, req.seq, req))
+        heapq.heappush(self._ages, (req.seq, next(self._tick), req))
+
+    def remove(self, req: RequestState) -> None:
+        """Take `req` out of its lane."""
+        lane, key = self._place.pop(req)
+        entries = self._lanes[lane]
+        del entries[bisect_left(entries, (key, req.seq))]
+        if not entries:
+            del self._lanes[lane]
+        while self._ages and self._ages[0][2] not in self._place:
+            heapq.heappop(self._ages)
+
+    def refresh(self, req: RequestView) -> None:
+        """Ask for the lane and key of `req` again: for a policy that has just changed its mind about it."""
+        assert isinstance(req, RequestState)
+        self.remove(req)
+        self.add(req)
+
+    def walk(self, lane: Hashable = None) -> Iterator[RequestState]:
+        """The requests of one lane, best first. Those that start or leave during the walk are neither repeated nor skipped."""
+        entries, i = self._lanes.get(lane, []), 0
+        while i < len(entries):
+            entry = entries[i]
+            yield entry[2]
+            if i < len(entries) and entries[i] is entry:
+                i += 1
+
+    def head(self, lane: Hashable = None) -> RequestState:
+        """The best of a lane that holds somebody."""
+        return self._lanes[lane][0][2]
+
+    def lanes(self) -> list[Hashable]:
+        """The lanes that hold somebody."""
+        return list(self._lanes)
+
+    def count(self, lane: Hashable) -> int:
+        """How many wait in `lane`."""
+        return len(self._lanes.get(lane, ()))
+
+    def oldest(self) -> RequestState:
+        """The one that arrived first."""
+        return self._ages[0][2]
+
+    def __contains__(self, req: object) -> bool:
+        return req in self._place
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def __iter__(self) -> Iterator[RequestState]:
+        """Everybody, best first; across lanes by (key, seq)."""
+        if len(self._lanes) == 1:
+            return self.walk(next(iter(self._lanes)))
+        return (entry[2] for entry in heapq.merge(*map(list, self._lanes.values())))

@@ -1,0 +1,1 @@
+"""Who may queue, and how much KV is committed to whom."""

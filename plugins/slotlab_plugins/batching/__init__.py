@@ -1,0 +1,1 @@
+"""When requests join the running batch."""

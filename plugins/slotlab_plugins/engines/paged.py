@@ -1,0 +1,120 @@
+"""A real engine: packed batches over a paged KV cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, ClassVar
+
+from slotlab import Arrival, Done, Engine, Model, Plan, RequestState, Result, Streams, UserError, require
+from slotlab.clock import WallClock
+
+if TYPE_CHECKING:
+    from slotlab_kernels.runner import ModelRunner
+
+DTYPES = ("auto", "fp32", "bf16", "fp16")
+
+
+@dataclass
+class Paged(Engine):
+    """Runs the model: prefill chunks and decodes of all requests in one forward pass, K and V in blocks, on a CPU or a GPU.
+
+    Prompts are random token ids and every request ends at its length in the workload. Tokens are greedy at `temperature` 0,
+    else drawn with noise from the seed, the request and the position alone: the same tokens under every policy.
+    `ops`: an implementation by name for some of the ops, as in `{paged_attention: torch}`.
+    """
+
+    dtype: str = "auto"
+    temperature: float = 0.0
+    ops: dict[str, str] = field(default_factory=dict)
+
+    real: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.dtype in DTYPES, "dtype", self.dtype, ", ".join(DTYPES))
+        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        self._runner: ModelRunner | None = None
+        self._ids: dict[int, list[int]] = {}  # prompt and output of each request
+        self._lengths: list[int] = []
+
+    @property
+    def runner(self) -> ModelRunner:
+        """The model runner of an open engine."""
+        assert self._runner is not None, "the engine is not open"
+        return self._runner
+
+    def open(self, model: Model) -> Mapping[str, str]:
+        import torch
+        from slotlab_kernels.device import resolve_device, resolve_dtype
+        from slotlab_kernels.ops import choose_ops
+        from slotlab_kernels.runner import ModelRunner
+
+        try:
+            device = resolve_device(self.device)
+            dtype = resolve_dtype(self.dtype, device)
+            ops = choose_ops(device, self.ops)
+        except ValueError as error:
+            raise UserError(f"engine: {error}") from None
+        self._runner = ModelRunner(model.load(device, dtype), self.num_blocks, self.block_size, ops)
+        self._warm_up()
+        where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+        names = {f"op.{op}": name for op, name in ops.names.items()}
+        return {"device": where, "dtype": str(dtype).removeprefix("torch."), "weights": model.origin(), **names}
+
+    def _warm_up(self) -> None:
+        """Prompts of its own, so that no request pays for compiling: a prefill, a decode, and both at once."""
+        from slotlab_kernels.batch import Row
+        from slotlab_kernels.sampling import Sampling
+
+        fit = min(self.num_blocks, 2)
+        tokens, blocks, sampling = min(self.block_size, self.runner.limits.max_context - 1), list(range(fit)), Sampling()
+        prefill = Row([1] * tokens, 0, blocks[:1], sampling)
+        decode = Row([1], max(0, tokens - 1), blocks[:1], sampling)
+        for rows in ([prefill], [decode], [decode, Row([1] * tokens, 0, blocks[1:], sampling)][:fit]):
+            self.runner.step(rows)
+        self.runner.reset()
+
+    def clock(self) -> WallClock:
+        return WallClock()
+
+    def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
+        vocab = self.runner.model.shape.vocab
+        self._lengths = [arrival.output_tokens for arrival in arrivals]
+        self._ids = {
+            id: streams(f"prompt/{id}").integers(vocab, size=arrival.prompt_tokens).tolist()
+            for id, arrival in enumerate(arrivals)
+        }
+        self._seed = streams.number("sampling")
+        self.runner.reset()
+
+    def submit(self, plan: Plan) -> Done:
+        """One forward pass. A request whose known tokens are all computed emits one token."""
+        from slotlab_kernels.batch import Row
+        from slotlab_kernels.sampling import Sampling
+
+        start = perf_counter()
+        rows = []
+        for req, n in plan.tokens.items():
+            sampling = Sampling(self.temperature, self._seed, req.id) if req.remaining == n else None
+            rows.append(Row(self._ids[req.id][req.computed : req.computed + n], req.computed, req.blocks, sampling))
+        tokens = self.runner.step(rows)
+        stopped = []
+        for req, token in zip(plan.tokens, tokens, strict=True):
+            if token is not None:
+                self._ids[req.id].append(token)
+                if req.emitted + 1 >= min(self._lengths[req.id], req.max_tokens):
+                    stopped.append(req)
+        emitted = [int(token is not None) for token in tokens]
+        return Done(Result([perf_counter() - start], emitted, stopped))
+
+    def output(self, req: RequestState) -> list[int]:
+        """The token ids that `req` has emitted."""
+        return self._ids[req.id][req.prompt_tokens :]
+
+    def close(self) -> None:
+        self._runner = None
+
+
+CHOICES = {"paged": Paged}

@@ -1,0 +1,69 @@
+"""An engine that only pretends, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slotlab import Arrival, Done, Engine, Plan, Result, Streams, require
+from slotlab.clock import VirtualClock
+
+
+@dataclass
+class Simulated(Engine):
+    """No model and no waiting: a step costs 1 (`unit`), or so much per step, token computed and cached token read (`linear`).
+
+    Steps in which nothing can change are run in one jump, with the results of single steps, unless `jump` is off.
+    """
+
+    cost: str = "linear"
+    per_step: float = 5e-3
+    per_token: float = 2e-5
+    per_context: float = 2e-8
+    jump: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.cost in ("unit", "linear"), "cost", self.cost, "unit or linear")
+        for name in ("per_step", "per_token", "per_context"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
+        require(self.cost == "unit" or self.per_step > 0, "per_step", self.per_step, "greater than 0")
+        self._lengths: list[int] = []
+
+    @property
+    def time_unit(self) -> str:
+        return "step" if self.cost == "unit" else "s"
+
+    def clock(self) -> VirtualClock:
+        return VirtualClock()
+
+    def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
+        self._lengths = [arrival.output_tokens for arrival in arrivals]
+
+    def submit(self, plan: Plan) -> Done:
+        """Run `plan.repeat` steps in one go, unless somebody ends before or a step would begin at `plan.until`."""
+        items, lengths = plan.tokens, self._lengths
+        to_go = [min(lengths[req.id], req.max_tokens) - req.emitted for req in items]
+        durations = self._durations(plan, min(plan.repeat, *to_go) if self.jump and plan.repeat > 1 else 1)
+        steps = len(durations)
+        emitted = [steps if req.remaining == n else 0 for req, n in items.items()]
+        stopped = [req for req, left, out in zip(items, to_go, emitted, strict=True) if left == out]
+        return Done(Result(durations, emitted, stopped))
+
+    def _durations(self, plan: Plan, steps: int) -> list[float]:
+        tokens, context = sum(plan.tokens.values()), sum(req.computed for req in plan.tokens)
+        time, durations = plan.time, list[float]()
+        while len(durations) < steps and (not durations or time < plan.until):
+            durations.append(self.seconds(tokens, context))
+            time += durations[-1]
+            context += tokens
+        return durations
+
+    def seconds(self, tokens: int, context: int) -> float:
+        """Duration of a step that computes `tokens` tokens over `context` cached ones."""
+        if self.cost == "unit":
+            return 1.0
+        return self.per_step + self.per_token * tokens + self.per_context * context
+
+
+CHOICES = {"simulated": Simulated}

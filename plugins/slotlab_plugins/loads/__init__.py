@@ -1,0 +1,1 @@
+"""The points of a curve."""

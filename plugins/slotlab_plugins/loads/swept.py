@@ -1,0 +1,70 @@
+"""Loads that are given as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from slotlab import Load, Point, UserError, require
+from slotlab.workload import Bench
+
+
+def check(load: Load, name: str, values: Sequence[float]) -> None:
+    """Refuse a sweep without points, points that are not positive, and repeats below 1."""
+    require(load.repeats >= 1, "repeats", load.repeats, "at least 1")
+    if not values or min(values) <= 0:
+        raise UserError(f"{name}={list(values)}: must be one or more numbers greater than 0")
+
+
+@dataclass
+class Rates(Load):
+    """Open loop at these rates, in requests per second, whatever becomes of the answers."""
+
+    rates: list[float] = field(default_factory=lambda: [16.0, 32.0, 64.0, 128.0])
+
+    def __post_init__(self) -> None:
+        check(self, "rates", self.rates)
+
+    def points(self, bench: Bench) -> Sequence[Point]:
+        return [Point(rate=rate) for rate in sorted(self.rates)]
+
+
+@dataclass
+class Multiples(Load):
+    """Open loop at multiples of the engine's capacity, which is measured once per sweep and kept in its folder."""
+
+    multiples: list[float] = field(default_factory=lambda: [0.5, 0.75, 1.0, 1.25, 1.5])
+
+    def __post_init__(self) -> None:
+        check(self, "multiples", self.multiples)
+
+    def points(self, bench: Bench) -> Sequence[Point]:
+        capacity = bench.capacity()
+        return [Point(rate=capacity * multiple) for multiple in sorted(self.multiples)]
+
+
+@dataclass
+class Concurrencies(Load):
+    """Closed loop: this many clients, each of which waits for its answer before it sends the next request."""
+
+    concurrencies: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
+
+    def __post_init__(self) -> None:
+        check(self, "concurrencies", self.concurrencies)
+
+    def points(self, bench: Bench) -> Sequence[Point]:
+        return [Point(concurrency=clients) for clients in sorted(self.concurrencies)]
+
+
+@dataclass
+class Native(Load):
+    """One point, at the workload's own times."""
+
+    def __post_init__(self) -> None:
+        require(self.repeats >= 1, "repeats", self.repeats, "at least 1")
+
+    def points(self, bench: Bench) -> Sequence[Point]:
+        return [Point()]
+
+
+CHOICES = {"rates": Rates, "multiples": Multiples, "concurrencies": Concurrencies, "native": Native}

@@ -1,0 +1,1 @@
+"""Who runs first, and who gives way."""
