@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from types import TracebackType
-
-from slotlab.request import RequestView
 
 
 class UserError(ValueError):
@@ -14,10 +13,10 @@ class UserError(ValueError):
 
 
 class PluginError(RuntimeError):
-    """A plugin broke its contract; the message names it and the request."""
+    """A plugin broke its contract; the message names it and the request (or what it took for one)."""
 
-    def __init__(self, plugin: object, req: RequestView | None, what: str) -> None:
-        where = f"request {req.id}: " if req else ""
+    def __init__(self, plugin: object, req: object, what: str) -> None:
+        where = "" if req is None else f"request {getattr(req, 'id', req)}: "
         super().__init__(f"{type(plugin).__name__}: {where}{what}")
 
 
@@ -29,17 +28,18 @@ def require(ok: bool, name: str, value: object, allowed: str) -> None:
 
 def nearest(name: str, allowed: Iterable[str]) -> str:
     """The end of an error message about an unknown name: what was perhaps meant, and what there is."""
-    names = sorted(allowed)
+    names = sorted(set(allowed))
     close = difflib.get_close_matches(name, names, n=2)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"there is: {', '.join(names) or 'nothing'}"
 
 
 def culprit(trace: TracebackType | None, plugins: Iterable[object]) -> tuple[object, str] | None:
-    """The plugin whose method was running, and the method's name; None if no plugin was."""
+    """The plugin that was running, and which of its methods had been called from outside; None if no plugin was."""
     found, suspects = None, list(plugins)
     while trace:
-        owner = trace.tb_frame.f_locals.get("self")
-        if any(owner is plugin for plugin in suspects):
-            found = owner, trace.tb_frame.f_code.co_name
-        trace = trace.tb_next
+        frame, trace = trace.tb_frame, trace.tb_next
+        owner = frame.f_locals.get("self")
+        if any(owner is plugin for plugin in suspects) and not (found and found[0] is owner):
+            method = re.sub(r"(\.<locals>\.[^.]*)+$", "", frame.f_code.co_qualname)  # of a generator or lambda: its maker
+            found = owner, method.rpartition(".")[2]
     return found

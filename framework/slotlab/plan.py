@@ -23,6 +23,7 @@ class Plan:
     until: float = math.inf  # no further step may begin at or after this time; if empty: plan again at this time
     bound: Bound = "none"  # what kept the next waiting request out
     seated: Sequence[RequestState] = ()  # who holds a slot, in order of start
+    paused: Sequence[RequestState] = ()  # who holds KV without a slot
     running: int = 0  # who holds KV
     waiting: int = 0
     kv_reserved: int = 0  # blocks that running requests hold

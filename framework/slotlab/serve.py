@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import chain
 from time import perf_counter
 
 from slotlab.clock import Clock
@@ -25,12 +26,15 @@ def serve(
 ) -> None:
     """Serve every request to its end. `truth` gives a request's output length, for an oracle predictor only."""
     while source or scheduler.unfinished:
-        for req in source.due(clock.now()):
-            recorder.submitted(scheduler.submit(req, clock.now(), truth(req.id)))
+        while due := source.due(clock.now()):
+            for req in due:
+                recorder.submitted(scheduler.submit(req, clock.now(), truth(req.id)))
+            farewell(scheduler, engine, source, clock)  # a client whose request was refused may send its next one at once
         before = perf_counter()
         plan = scheduler.plan(clock.now())
-        plan.until = min(plan.until, source.next_time())
         planned = perf_counter()
+        farewell(scheduler, engine, source, clock)
+        plan.until = min(plan.until, source.next_time())
         if plan:
             result = engine.submit(plan).result()
             ends = clock.advance(result.durations)
@@ -39,19 +43,31 @@ def serve(
             recorded = perf_counter()
             scheduler.commit(plan, result, ends[-1])
             recorder.host(planned - before, executed - planned, perf_counter() - recorded)
-        gone = scheduler.departed()
-        for state in gone:
-            engine.left(state)
-            source.left(state, clock.now())
-        if not (plan or gone):
-            wait(plan, scheduler, clock)
+            farewell(scheduler, engine, source, clock)
+        elif plan.until < math.inf:
+            clock.sleep_until(plan.until)
+        elif scheduler.unfinished:
+            raise stuck(plan, scheduler)  # an error, not a hang
+        else:
+            assert not source, "the source has more to come, but nothing would make it come"
 
 
-def wait(plan: Plan, scheduler: Scheduler, clock: Clock) -> None:
-    """Nothing can run now: sleep until something can. If nothing ever would, that is an error, not a hang."""
-    if clock.now() < plan.until < math.inf:
-        clock.sleep_until(plan.until)
-    elif plan.until > clock.now():
-        books = scheduler.books
-        head = next(iter([*books.running, *books.waiting]), None)
-        raise PluginError(scheduler.plugins.policy, head, "nothing runs, and nothing would wake it")
+def farewell(scheduler: Scheduler, engine: Engine, source: Source, clock: Clock) -> None:
+    """Tell engine and source who has left."""
+    for state in scheduler.departed():
+        engine.left(state)
+        source.left(state, clock.now())
+
+
+def stuck(plan: Plan, scheduler: Scheduler) -> PluginError:
+    """Nothing runs and nothing would wake it: the plugin that most likely did that, and the first who suffers."""
+    books, plugins = scheduler.books, scheduler.plugins
+    if books.running:
+        starved = plugins.quotas or not plan.seated or scheduler.view.tokens_left <= 0
+        plugin: object = plugins.batching if starved else plugins.preemption
+    elif books.waiting:
+        plugin = {"none": plugins.policy, "kv": plugins.admission}.get(plan.bound, plugins.batching)
+    else:
+        plugin = plugins.admission
+    head = next(chain(books.running, books.waiting, (req for *_, req in books.held)))
+    return PluginError(plugin, head, "nothing runs, and nothing would wake it")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from collections.abc import Hashable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from slotlab.errors import PluginError
 from slotlab.request import RequestState, RequestView
+
+if TYPE_CHECKING:
+    from slotlab.kinds import Policy
 
 Key = float | tuple[float, ...]
 Entry = tuple[Any, int, RequestState]  # key, seq, request
@@ -21,8 +25,8 @@ class Waiting:
     serves better than a heap here: it can be walked without popping, and an insertion among 100,000 takes 20 microseconds.
     """
 
-    def __init__(self, lane: Callable[[RequestView], Hashable], key: Callable[[RequestView], Key]) -> None:
-        self._lane, self._key = lane, key
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._lanes: dict[Hashable, list[Entry]] = {}
         self._place: dict[RequestState, tuple[Hashable, Key]] = {}
         self._ages: list[tuple[int, int, RequestState]] = []  # heap by seq; those who left are dropped when they surface
@@ -32,17 +36,17 @@ class Waiting:
 
     def add(self, req: RequestState) -> None:
         """Queue `req`: its lane and its key are asked for now."""
-        lane, key = self._lane(req), self._key(req)
-        if key != key:
-            raise ValueError(f"key is {key} for request {req.id}; it must be comparable")
+        lane, key = self._policy.lane(req), self._policy.key(req)
+        if any(part != part for part in (key if isinstance(key, tuple) else (key,))):
+            raise PluginError(self._policy, req, f"key is {key}, which has no place in an order")
         self._place[req] = lane, key
         if self.indifferent:
             self._some = self._some or (lane, key)
             self.indifferent = self._some == (lane, key)
-        entries = self._lanes.get(lane)
-        if entries is None:
-            entries = self._lanes[lane] = []
-        insort(entries, (key, req.seq, req))
+        try:
+            insort(self._lanes.setdefault(lane, []), (key, req.seq, req))
+        except TypeError as error:
+            raise PluginError(self._policy, req, f"lane {lane!r} and key {key!r}: {error}") from error
         heapq.heappush(self._ages, (req.seq, next(self._tick), req))
 
     def remove(self, req: RequestState) -> None:
@@ -63,10 +67,13 @@ class Waiting:
 
     def walk(self, lane: Hashable = None) -> Iterator[RequestState]:
         """The requests of one lane, best first. Those that start or leave during the walk are neither repeated nor skipped."""
+        return (entry[2] for entry in self._entries(lane))
+
+    def _entries(self, lane: Hashable) -> Iterator[Entry]:
         entries, i = self._lanes.get(lane, []), 0
         while i < len(entries):
             entry = entries[i]
-            yield entry[2]
+            yield entry
             if i < len(entries) and entries[i] is entry:
                 i += 1
 
@@ -96,4 +103,4 @@ class Waiting:
         """Everybody, best first; across lanes by (key, seq)."""
         if len(self._lanes) == 1:
             return self.walk(next(iter(self._lanes)))
-        return (entry[2] for entry in heapq.merge(*map(list, self._lanes.values())))
+        return (entry[2] for entry in heapq.merge(*map(self._entries, self.lanes())))

@@ -44,7 +44,7 @@ class Books:
 
     def __init__(self, pool: BlockPool, plugins: Plugins, prefix_hits: Callable[[RequestView], int]) -> None:
         self.pool, self.plugins = pool, plugins
-        self.waiting = Waiting(plugins.policy.lane, plugins.policy.key)
+        self.waiting = Waiting(plugins.policy)
         self.running: dict[RequestState, None] = {}  # oldest start first
         self.prefilling: dict[RequestState, None] = {}  # those of them with more than a decode to compute
         self.held: list[tuple[float, int, RequestState]] = []
@@ -127,4 +127,8 @@ class Books:
                 f"request {req.id} computed beyond its blocks"
             )
             assert req.status is Status.RUNNING and req not in self.waiting
+            assert req in self.prefilling or req.remaining == 1, f"request {req.id} prefills unseen"
         assert self.prefilling.keys() <= self.running.keys()
+        for req in [*self.waiting, *(req for *_, req in self.held)]:
+            assert req.status in (Status.WAITING, Status.PREEMPTED, Status.HELD)
+            assert not (req.blocks or req.computed or req.capacity), f"request {req.id} holds KV without running"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from slotlab.core.answers import expect
 from slotlab.core.books import Books
 from slotlab.decisions import Mode, StepBudget
 from slotlab.plan import Plan
@@ -13,16 +14,33 @@ from slotlab.request import RequestState, Status
 class Draft:
     """Gives tokens and slots, and takes them back with everything that hangs on them. Decides nothing."""
 
-    __slots__ = ("books", "budget", "evicted", "paused", "plan", "plugins", "pool", "started", "view")
+    __slots__ = (
+        "before",
+        "books",
+        "budget",
+        "evicted",
+        "passed",
+        "paused",
+        "plan",
+        "plugins",
+        "pool",
+        "slots",
+        "started",
+        "view",
+    )
 
     def __init__(self, books: Books) -> None:
         self.books, self.plugins, self.pool, self.view = books, books.plugins, books.pool, books.view
         self.plan = Plan(self.view.now)
         self.evicted: list[RequestState] = []
         self.started: dict[RequestState, int] = {}  # and how many tokens came back from host memory
+        self.passed: dict[RequestState, Sequence[RequestState]] = {}  # whom a started one passed over, if anybody
+        self.before = self.view.last_start
         self.paused: dict[RequestState, None] = {}  # running, but without a slot
-        self.budget: StepBudget = self.plugins.batching.budget(self.view)
-        self.view.slots_left, self.view.tokens_left = self.budget.slots, self.budget.tokens
+        batching = self.plugins.batching
+        self.budget = expect(batching, "budget", batching.budget(self.view), StepBudget)
+        self.slots = max(0, min(self.budget.slots, batching.max_num_seqs))
+        self.view.slots_left, self.view.tokens_left = self.slots, min(self.budget.tokens, batching.max_num_batched_tokens)
 
     def take(self, req: RequestState, n: int) -> None:
         """`n` tokens of the step for `req`, whose blocks suffice."""
@@ -67,6 +85,10 @@ class Draft:
             self.plan.swaps -= req.swapped
             if not req.preemptions:
                 req.started = None
+            if not self.started:
+                self.view.last_start = self.before
+            for loser in self.passed.pop(req, ()):
+                loser.bypassed -= 1
         else:
             req.swapped = computed if mode is Mode.SWAP else 0
             lost = computed - req.swapped

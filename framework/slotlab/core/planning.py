@@ -6,15 +6,16 @@ everything it was given, and answers are clamped, or refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from slotlab.core.answers import claim, expect, whole
 from slotlab.core.books import Books
 from slotlab.core.draft import Draft
 from slotlab.core.quiet import allow_repeats
-from slotlab.decisions import Closed, Misfit, Mode, Need, Open, Phase, Verdict
+from slotlab.decisions import Closed, Evict, Misfit, Mode, Need, Open, Phase, Verdict
 from slotlab.errors import PluginError
 from slotlab.plan import Bound, Plan
-from slotlab.request import RequestState, RequestView
+from slotlab.request import RequestState
 
 BOUNDS: dict[Misfit, Bound] = {
     Misfit.SLOTS: "slots",
@@ -23,15 +24,6 @@ BOUNDS: dict[Misfit, Bound] = {
     Misfit.BLOCKS: "kv",
     Misfit.RESERVE: "kv",
 }
-
-
-def claim(plugin: object, hook: str, req: RequestView, allowed: dict[RequestState, None]) -> RequestState:
-    """Take a request that a plugin named out of those it may name."""
-    if req not in allowed:
-        raise PluginError(plugin, req, f"{hook} named it twice, or it was not offered")
-    assert isinstance(req, RequestState)
-    del allowed[req]
-    return req
 
 
 class Planning(Draft):
@@ -52,6 +44,7 @@ class Planning(Draft):
         if books.held:
             plan.until = min(plan.until, books.held[0][0])
         plan.seated = [req for req in books.running if req not in self.paused] if self.paused else list(books.running)
+        plan.paused = list(self.paused)
         plan.running, plan.waiting = len(books.running), len(books.waiting)
         plan.kv_reserved = self.pool.num_blocks - len(self.pool.free)
         plan.started = len(self.started)
@@ -76,7 +69,7 @@ class Planning(Draft):
             self._start()
             if phase is Phase.PREFILL_FIRST or not self.plan:
                 self._continue(decodes, all_decode=True)
-        if self.paused and (phase is not Phase.PREFILL_ONLY or not books.prefilling):
+        if self.paused and not (phase is Phase.PREFILL_ONLY and books.prefilling.keys() & self.plan.tokens.keys()):
             self._resume_paused()
 
     # Running requests
@@ -86,17 +79,18 @@ class Planning(Draft):
         running = list(self.books.running)
         if self.plugins.pauses:
             policy, self.paused = self.plugins.policy, dict.fromkeys(running)
-            running = [claim(policy, "order_running", req, self.paused) for req in policy.order_running(running, self.view)]
-        if len(running) > self.budget.slots:
-            self.paused |= dict.fromkeys(running[self.budget.slots :])
-            del running[self.budget.slots :]
+            order = expect(policy, "order_running", policy.order_running(running, self.view), Iterable)
+            running = [claim(policy, "order_running", req, self.paused) for req in order]
+        if len(running) > self.slots:
+            self.paused |= dict.fromkeys(running[self.slots :])
+            del running[self.slots :]
         self.view.slots_left -= len(running)
         return running
 
     def _resume_paused(self) -> None:
         """Slots that nobody took go to paused requests."""
-        for req in list(self.paused)[: max(0, self.view.slots_left)]:
-            if req in self.paused:  # not evicted for the one before
+        for req in list(self.paused):
+            if self.view.slots_left > 0 and req in self.paused:  # not evicted for the one before
                 self._continue([req])
                 if req in self.plan.tokens:
                     del self.paused[req]
@@ -117,8 +111,8 @@ class Planning(Draft):
                 self.take(req, n)
 
     def _size(self, req: RequestState, left: int) -> int:
-        n = min(left, self.view.tokens_left)
-        return min(n, self.plugins.batching.quota(req, n, self.view)) if self.plugins.quotas else n
+        n, batching = min(left, self.view.tokens_left), self.plugins.batching
+        return min(n, whole(batching, "quota", req, batching.quota(req, n, self.view))) if self.plugins.quotas else n
 
     # Waiting requests
 
@@ -129,7 +123,7 @@ class Planning(Draft):
         if self.evicted or (self.view.slots_left <= 0 and not self.plugins.contests):
             self.plan.bound = "kv" if self.evicted else "slots"
             return
-        gate = self.plugins.batching.gate(self.view)
+        gate = expect(self.plugins.batching, "gate", self.plugins.batching.gate(self.view), Open, Closed)
         if isinstance(gate, Closed):
             self.plan.until, self.plan.bound = gate.wake_at, "gate"
             return
@@ -141,23 +135,33 @@ class Planning(Draft):
 
     def _admit(self, gate: Open) -> None:
         policy, skipped = self.plugins.policy, dict[RequestState, None]()
-        for req in policy.order(self.books.waiting, self.view):
-            if req not in self.books.waiting or req in skipped:
+        for req in expect(policy, "order", policy.order(self.books.waiting, self.view), Iterable):
+            if not isinstance(req, RequestState) or req not in self.books.waiting or req in skipped:
                 raise PluginError(policy, req, "order named it twice, or it is not waiting")
-            assert isinstance(req, RequestState)
             if len(self.started) >= gate.max_new or (self.evicted and not self._outranks_evicted(req)):
                 self.plan.bound = "kv" if self.evicted else "gate"
                 return
             why = self._try_start(req)
             self.plan.bound = BOUNDS[why] if why else "none"
-            verdict = policy.on_misfit(req, why, self.view) if why and self.plugins.contests else Verdict.STOP
+            verdict = self._verdict(req, why) if why and self.plugins.contests else Verdict.STOP
             if why is None or (verdict is Verdict.PREEMPT and self._displace(req, why)):
-                for loser in skipped:
-                    loser.bypassed += 1
+                if skipped and not self._pass_over(skipped, req):
+                    return
             elif verdict is Verdict.SKIP and req.bypassed < self.max_bypass:
                 skipped[req] = None
             else:
                 return
+
+    def _verdict(self, req: RequestState, why: Misfit) -> Verdict:
+        policy = self.plugins.policy
+        return expect(policy, "on_misfit", policy.on_misfit(req, why, self.view), Verdict)
+
+    def _pass_over(self, skipped: Iterable[RequestState], req: RequestState) -> bool:
+        """`req` started before those who were skipped; whether one more may."""
+        self.passed[req] = list(skipped)
+        for loser in skipped:
+            loser.bypassed += 1
+        return all(loser.bypassed < self.max_bypass for loser in skipped)
 
     def _wants(self, req: RequestState) -> tuple[int, int, int] | Misfit:
         """Tokens already computed, tokens for this step, and tokens of KV that `req` would start with."""
@@ -170,8 +174,11 @@ class Planning(Draft):
             return Misfit.TOKENS
         if left > 1 and len(self.books.prefilling) >= self.budget.prefills:
             return Misfit.PREFILLS
-        commit = self.plugins.admission.reserve(req, self.view)
-        return Misfit.RESERVE if commit is None else (cached, n, max(cached + n, min(commit, req.most_tokens)))
+        admission = self.plugins.admission
+        commit = admission.reserve(req, self.view)
+        if commit is None:
+            return Misfit.RESERVE
+        return cached, n, max(cached + n, min(whole(admission, "reserve", req, commit), req.most_tokens))
 
     def _try_start(self, req: RequestState) -> Misfit | None:
         """Start `req`, or change nothing and say why not."""
@@ -180,11 +187,13 @@ class Planning(Draft):
         wants = self._wants(req)
         if isinstance(wants, Misfit):
             return wants
-        cached, n, commit = wants
-        if not self.pool.grow(req, commit):
-            return Misfit.BLOCKS
-        self.start(req, cached, n)
-        return None
+        return None if self._grant(req, *wants) else Misfit.BLOCKS
+
+    def _grant(self, req: RequestState, cached: int, n: int, commit: int) -> bool:
+        """Start `req` if there are blocks for `commit` tokens."""
+        if enough := self.pool.grow(req, commit):
+            self.start(req, cached, n)
+        return enough
 
     # Victims
 
@@ -220,14 +229,15 @@ class Planning(Draft):
             return False
         for victim, mode in chosen:
             self.evict(victim, mode)
-        refused = self._try_start(req)
-        assert refused is None, f"request {req.id} was promised a place and got {refused}"
+        promised = self._grant(req, *wants)
+        assert promised, f"request {req.id} was promised a place that is not there"
         return True
 
     def _victims(self, need: Need, req: RequestState, candidates: Sequence[RequestState]) -> Iterator[tuple[RequestState, Mode]]:
         plugin, allowed = self.plugins.preemption, dict.fromkeys(candidates)
-        for victim, mode in plugin.victims(need, req, candidates, self.view):
-            yield claim(plugin, "victims", victim, allowed), mode
+        for choice in expect(plugin, "victims", plugin.victims(need, req, candidates, self.view), Iterable):
+            victim, mode = expect(plugin, "victims", choice, Evict)
+            yield claim(plugin, "victims", victim, allowed), expect(plugin, "victims", mode, Mode)
 
     def _outranks_evicted(self, req: RequestState) -> bool:
         """Whoever gave way must not see a worse one take what it left."""

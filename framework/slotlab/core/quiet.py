@@ -12,10 +12,10 @@ def allow_repeats(plan: Plan, books: Books) -> None:
     view, plugins = books.view, books.plugins
     choosing = bool(books.waiting) and (view.slots_left > 0 or plugins.contests)  # else nobody is asked who is next
     idle = len(plan.tokens) < len(books.running)
-    policy = plugins.policy.quiet(view) if choosing or idle or plugins.watches else FOREVER
+    policy = plugins.policy.quiet(view) if choosing or idle or plugins.watches or plugins.pauses else FOREVER
     batching = plugins.batching.quiet(view)
     admission = plugins.admission.quiet(view) if choosing else FOREVER
-    preemption = plugins.preemption.quiet(view) if choosing and plugins.contests else FOREVER
+    preemption = plugins.preemption.quiet(view) if idle or (choosing and plugins.contests) else FOREVER
     limits: tuple[Quiet, ...] = policy, batching, admission, preemption
     steps = min(limit.steps for limit in limits)
     if steps > 1:

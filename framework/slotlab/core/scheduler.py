@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from slotlab.core.answers import whole
 from slotlab.core.blocks import BlockPool
 from slotlab.core.books import Books, Plugins
 from slotlab.core.planning import Planning
@@ -64,7 +65,7 @@ class Scheduler:
         self.view.now = now
         with self._blame():
             predictor = self.plugins.predictor
-            estimate = predictor.predict(req, truth if predictor.oracle else None)
+            estimate = whole(predictor, "predict", req, predictor.predict(req, truth if predictor.oracle else None))
             state = RequestState.of(req, self.arrivals, min(max(1, estimate), req.max_tokens), now)
             self.arrivals += 1
             if reason := self._never_fits(state):
@@ -90,7 +91,8 @@ class Scheduler:
     def abort(self, req: RequestState) -> None:
         """Between steps only: an engine may be writing to the blocks of a planned request."""
         assert self.in_flight is None, "abort must wait for the step in flight"
-        self.books.abort(req)
+        with self._blame():
+            self.books.abort(req)
 
     def plan(self, now: float) -> Plan:
         """The next step. Empty: nothing can run before an arrival, or before `plan.until`."""
@@ -99,9 +101,12 @@ class Scheduler:
         preempted = 0
         with self._blame():
             self.books.release_held()
-            while not (plan := (planning := Planning(self.books, self.max_bypass)).build()) and planning.evicted:
+            while not (plan := Planning(self.books, self.max_bypass).build()) and plan.preempted:
                 preempted += plan.preempted  # all it did was to evict, so now there is room
-        plan.preempted += preempted
+            if not (plan or plan.until > now):
+                raise PluginError(self.plugins.batching, None, f"gate is closed until {plan.until}, and it is {now} already")
+        if preempted:
+            plan.preempted, plan.repeat = plan.preempted + preempted, 1
         if plan:
             self.in_flight = plan
             self.view.step += 1

@@ -41,27 +41,25 @@ class Bench:
         """The requests of one repeat."""
         return list(self.lab.workload.draw(Streams(self.lab.seed, repeat)))
 
-    def serve(
-        self, index: int, point: Point, repeat: int, arrivals: Sequence[Arrival], progress: Callable[[int], None]
-    ) -> tuple[Recorder, Callable[[], None]]:
-        """The recorder of a load point, and what serves it: what was recorded is there even if that is interrupted."""
-        fresh = build(self.cfg)
-        scheduler = self._scheduler(fresh.policy, fresh.batching, fresh.admission, fresh.preemption, fresh.predictor)
-        seats = Seats(fresh.batching.keeps_slots, chart=self._is_small(arrivals, fresh.batching))
-        recorder = Recorder(index, repeat, self.lab.engine.block_size, self.predictor, seats, progress)
+    def recorder(self, index: int, repeat: int, arrivals: Sequence[Arrival], progress: Callable[[int], None]) -> Recorder:
+        """An empty recorder for a load point and repeat; it charts the slots of small runs."""
+        batching, engine = self.lab.batching, self.lab.engine
+        cells = batching.max_num_seqs * sum(arrival.output_tokens for arrival in arrivals)
+        seats = Seats(batching.keeps_slots, chart=cells <= SLOT_CHART_CELLS)
+        return Recorder(index, repeat, engine.block_size, self.predictor, seats, progress)
 
-        def run() -> None:
-            self._run(scheduler, recorder, point, repeat, arrivals)
-            if len(arrivals) > 1 and scheduler.books.waiting.indifferent and type(fresh.policy).key is not Policy.key:
-                recorder.remarks.append("all keys are equal: the policy acts as fcfs")
+    def serve(self, point: Point, repeat: int, arrivals: Sequence[Arrival], recorder: Recorder) -> None:
+        """Serve `arrivals` under new plugins. What was recorded is there even if that is interrupted."""
+        new = build(self.cfg)
+        scheduler = self._scheduler(new.policy, new.batching, new.admission, new.preemption, new.predictor)
+        self._run(scheduler, point, repeat, arrivals, recorder)
+        if len(arrivals) > 1 and scheduler.books.waiting.indifferent and type(new.policy).key is not Policy.key:
+            recorder.remarks.append("all keys are equal: the policy acts as fcfs")
 
-        return recorder, run
-
-    def _run(self, scheduler: Scheduler, recorder: Recorder, point: Point, repeat: int, arrivals: Sequence[Arrival]) -> None:
+    def _run(self, scheduler: Scheduler, point: Point, repeat: int, arrivals: Sequence[Arrival], recorder: Recorder) -> None:
         engine = self.lab.engine
         engine.begin(arrivals, Streams(self.lab.seed, repeat))
-        clock = engine.clock()
-        serve(source(arrivals, point), scheduler, engine, clock, recorder, lambda id: arrivals[id].output_tokens)
+        serve(source(arrivals, point), scheduler, engine, engine.clock(), recorder, lambda id: arrivals[id].output_tokens)
 
     def _scheduler(
         self, policy: Policy, batching: Batching, admission: Admission, preemption: Preemption, predictor: Predictor
@@ -70,10 +68,6 @@ class Bench:
         pool = BlockPool(engine.num_blocks, engine.block_size)
         context = self.lab.model.max_context() if engine.real else sys.maxsize
         return Scheduler(pool, policy, batching, admission, preemption, predictor, max_context=context)
-
-    def _is_small(self, arrivals: Sequence[Arrival], batching: Batching) -> bool:
-        tokens = sum(arrival.output_tokens for arrival in arrivals)
-        return tokens * batching.max_num_seqs <= SLOT_CHART_CELLS
 
     def capacity(self) -> float:
         """Requests per second that the engine completes when it never runs dry.
@@ -98,7 +92,7 @@ class Bench:
         scheduler = self._scheduler(Policy(), batching, Admission(), Preemption(), Predictor())
         recorder = Recorder(block_size=self.lab.engine.block_size)
         probe = self.arrivals(-1)
-        self._run(scheduler, recorder, Point(concurrency=len(probe)), -1, probe)
+        self._run(scheduler, Point(concurrency=len(probe)), -1, probe, recorder)
         ends = sorted(times[-1] for times in recorder.times.values() if times)
         if not ends:
             raise UserError("load=multiples: the capacity cannot be measured, for every request of the workload was rejected")

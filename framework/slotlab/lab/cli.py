@@ -20,10 +20,10 @@ from omegaconf import DictConfig, OmegaConf
 from slotlab.errors import PluginError, UserError
 from slotlab.lab.complaints import ConfigError, explain
 from slotlab.lab.config import conf_dir
-from slotlab.lab.folder import run_id
+from slotlab.lab.folder import new_run_id
 from slotlab.lab.plugins import GROUPS, plugins
-from slotlab.lab.run import Place, Run, Terminated
-from slotlab.lab.sweep import Sweep, note_swept, swept_name
+from slotlab.lab.run import Place, Terminated
+from slotlab.lab.sweep import Sweep, swept_keys, swept_name
 from slotlab.tracking import TrackingError
 
 USAGE = """slotlab [GROUP=CHOICE ...] [OPTION=VALUE ...]    run; several values and -m: a sweep
@@ -33,8 +33,6 @@ slotlab ui [--port N] [--uri URI]               MLflow on this machine, with the
 
 Exit codes: 0 done, 1 a run failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
 """
-
-SWEEP = Sweep()
 
 
 def main() -> NoReturn:
@@ -56,6 +54,8 @@ def command(words: list[str]) -> int:
         return complain(explain(error), 2)
     except PluginError as error:
         return complain(str(error), 1)
+    except OSError as error:
+        return complain(f"{error.filename}: {error.strerror}", 2)
     except KeyboardInterrupt:
         return complain("interrupted; what was measured is kept", 130)
     except Terminated:
@@ -75,36 +75,47 @@ def terminate(number: int, frame: FrameType | None) -> NoReturn:
 
 def run_app(words: list[str]) -> int:
     """Compose and run, once or in a sweep. However a sweep ends, its table and figures are written."""
-    swept_experiments = [word for word in words if word.startswith("experiment=") and "," in word]
-    if swept_experiments:
-        raise UserError(f"{swept_experiments[0]}: one experiment at a time, for each brings a sweep of its own")
+    refuse_words(words)
     offer_help()
-    note_swept(words)
-    if not OmegaConf.has_resolver("run_id"):
-        OmegaConf.register_new_resolver("run_id", run_id, use_cache=True)
+    name, sweep = new_run_id(), Sweep(swept_keys(words))
+    OmegaConf.register_new_resolver("run_id", lambda: name, use_cache=True, replace=True)
+
+    @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+    def job(cfg: DictConfig) -> None:
+        run_job(cfg, sweep)
+
     try:
-        hydra_app()
+        job()
     finally:
-        SWEEP.close()
-    return 1 if SWEEP.failed else 0
+        sweep.close()
+    if sweep.error:
+        raise sweep.error
+    return 1 if sweep.failed else 0
 
 
-@hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
-def hydra_app(cfg: DictConfig) -> None:
-    """One job."""
+def refuse_words(words: list[str]) -> None:
+    """What Hydra would answer with a traceback, or take for something else."""
+    groups = {group for group, _ in GROUPS.values()}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals and key in groups and value in ("null", ""):
+            raise UserError(f"{word}: must be one of {', '.join(plugins().names(key))}")
+        if key == "experiment" and "," in value:
+            raise UserError(f"{word}: one experiment at a time, for each brings a sweep of its own")
+
+
+def run_job(cfg: DictConfig, sweep: Sweep) -> None:
+    """One composed config: a single run, or a job of a sweep."""
     settings = HydraConfig.get()
     many = settings.mode == RunMode.MULTIRUN
     choices = {key: value for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
     folder, cwd = Path(settings.runtime.output_dir).absolute(), Path(settings.runtime.cwd)
     experiment = choices.pop("experiment", None) or "slotlab"
-    for group, choice in choices.items():
-        if choice is None:
-            raise UserError(f"{group}=null: must be one of {', '.join(plugins().names(group))}")
     place = Place(
         folder=folder,
         sweep=(cwd / settings.sweep.dir).absolute() if many else folder,
         cwd=cwd,
-        name=swept_name(settings, choices) if many else choices["policy"],
+        name=swept_name(settings, choices, sweep.keys) if many else choices["policy"],
         experiment=experiment,
         choices=choices,
         plugins=plugins().versions(),
@@ -112,9 +123,9 @@ def hydra_app(cfg: DictConfig) -> None:
     if choose_native(cfg, choices, list(settings.overrides.task)):
         choices["load"] = "native"
     if many:
-        SWEEP.run(cfg, place)
+        sweep.run(cfg, place)
     else:
-        Run(cfg, place).execute()
+        sweep.run_single(cfg, place)
 
 
 def choose_native(cfg: DictConfig, choices: dict[str, str], overrides: list[str]) -> bool:

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from slotlab.errors import UserError
 Row = Mapping[str, Any]
 
 
-@cache
-def run_id() -> str:
+def new_run_id() -> str:
     """`<date>/<time to microseconds>-<short id>`: two commands typed at once never share a folder."""
     now = datetime.now()
     return f"{now:%Y-%m-%d}/{now:%H-%M-%S-%f}-{uuid.uuid4().hex[:6]}"

@@ -11,7 +11,6 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from slotlab.errors import UserError
 from slotlab.lab.bench import Bench
 from slotlab.lab.config import build, flatten, science
 from slotlab.lab.facts import facts
@@ -101,9 +100,9 @@ class Run:
 
         lab, repeats, tables = self.lab, [], []
         for repeat, some in enumerate(arrivals):
-            recorder, serve = bench.serve(index, point, repeat, some, progress.advance)
+            recorder = bench.recorder(index, repeat, some, progress.advance)
             self.recorders.append(recorder)
-            serve()
+            bench.serve(point, repeat, some, recorder)
             for remark in recorder.remarks:
                 progress.remark(remark)
             requests, steps = frames(recorder)
@@ -139,11 +138,11 @@ class Run:
         write_json(folder / "meta.json", self.meta)
 
     def _identity(self) -> dict[str, Any]:
-        plain = science(self.cfg)
-        key = sha256(json.dumps([plain, dict(self.place.plugins)], sort_keys=True, default=str).encode()).hexdigest()
-        lab = self.lab
+        plain, lab = science(self.cfg), self.lab
+        others = {name: value for name, value in plain.items() if name not in ("policy", "predictor")}
         return {
-            "run_key": key[:16],
+            "run_key": short_hash([plain, dict(self.place.choices), dict(self.place.plugins)]),
+            "setting": short_hash(others),  # equal where runs differ in their policies alone
             "choices": dict(self.place.choices),
             "plugins": dict(self.place.plugins),
             "oracle": lab.predictor.oracle,
@@ -172,8 +171,6 @@ class Run:
         return RunInfo(place.name, params, tags, place.choices["workload"], meta["workload_digest"])
 
 
-def check_choices(cfg: DictConfig, choices: Mapping[str, str]) -> None:
-    """Every group that a run needs must have a choice."""
-    for group, choice in choices.items():
-        if choice is None and group in cfg:
-            raise UserError(f"{group}=null: must be a choice of the group; `slotlab plugins` lists them")
+def short_hash(value: Any) -> str:
+    """16 hexadecimal digits that stand for a plain value."""
+    return sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -57,7 +57,7 @@ def summarise(folder: Path, runs: Sequence[Path]) -> None:
     draw_slot_charts(folder, found)
     header = list(dict.fromkeys(name for row in rows for name in row))
     print_table(f"times in {'steps' if unit == 'step' else 'seconds'}", header, sorted(rows, key=lambda row: row["load"]))
-    verdicts = [line for run in found for line in verdict_lines(baseline(found), run)]
+    verdicts = [line for run in found for line in verdict_lines(baseline(run, found), run)]
     write_json(folder / "verdicts.json", verdicts)
     for line in verdicts:
         console.print(line)
@@ -91,9 +91,10 @@ def lightest(point: Row) -> str | None:
     return min(tenants, key=lambda name: tenants[name]) if len(tenants) > 1 else None
 
 
-def baseline(runs: Sequence[Finished]) -> Finished:
-    """What the others are compared with: the first run under fcfs, else the first run."""
-    return next((run for run in runs if run.meta["choices"]["policy"] == "fcfs"), runs[0])
+def baseline(run: Finished, runs: Sequence[Finished]) -> Finished:
+    """What `run` is compared with: fcfs in the same setting, else the first run of the sweep."""
+    peers = [peer for peer in runs if peer.meta["setting"] == run.meta["setting"]]
+    return next((peer for peer in peers if peer.meta["choices"]["policy"] == "fcfs"), runs[0])
 
 
 def verdict_lines(base: Finished, run: Finished) -> list[str]:

@@ -21,47 +21,40 @@ from slotlab.lab.run import Place, Run
 from slotlab.tracking import TrackingError
 
 
-def swept_name(settings: HydraConf, choices: Mapping[str, str]) -> str:
-    """The values of what is swept, as in `sjf` or `fcfs, static` or `fcfs, max_num_seqs=4`; a run with an oracle says so."""
-    parser = OverridesParser.create()
-    typed = parser.parse_overrides([word for word in settings.overrides.task if not word.startswith("experiment=")])
-    fixed = {word.split("=", 1)[0] for word in settings.overrides.task} - swept_keys(settings)
-    parts = []
-    for override in typed:
+def swept_keys(words: list[str]) -> set[str]:
+    """What the command line sweeps over."""
+    parser, keys = OverridesParser.create(), set()
+    for word in words:
+        if not word.startswith("-") and "=" in word and parser.parse_override(word).is_sweep_override():
+            keys.add(word.split("=", 1)[0].lstrip("+"))
+    return keys
+
+
+def swept_name(settings: HydraConf, choices: Mapping[str, str], typed: set[str]) -> str:
+    """The values of what is swept, as in `sjf` or `fcfs, static` or `fcfs, max_num_seqs=4`; a run with an oracle says so.
+
+    `typed`: the keys that the command line sweeps over; an experiment adds those of its own.
+    """
+    keys, parts = typed | {str(key) for key in settings.sweeper.params or {}}, []
+    for override in OverridesParser.create().parse_overrides(list(settings.overrides.task)):
         key = override.get_key_element().lstrip("+")
-        if key in fixed:
-            continue
-        value = override.get_value_element_as_str()
-        parts.append(value if key in choices else f"{key.rpartition('.')[2]}={value}")
+        if key in keys:
+            value = override.get_value_element_as_str()
+            parts.append(value if key in choices else f"{key.rpartition('.')[2]}={value}")
     name = ", ".join(parts) or choices["policy"]
     marked = choices["predictor"] == "none" or choices["predictor"] in re.split(r"\W+|_", name)
     return name if marked else f"{name} ({choices['predictor']})"
-
-
-def swept_keys(settings: HydraConf) -> set[str]:
-    """What the command line or the experiment sweeps over: whatever differs between the jobs of this sweep."""
-    return set(SWEPT) | {str(key) for key in settings.sweeper.params or {}}
-
-
-SWEPT: set[str] = set()
-
-
-def note_swept(words: list[str]) -> None:
-    """Remember which words of the command line are sweeps."""
-    for word in words:
-        if word.startswith("-") or "=" not in word:
-            continue
-        if OverridesParser.create().parse_override(word).is_sweep_override():
-            SWEPT.add(word.split("=", 1)[0].lstrip("+"))
 
 
 @dataclass
 class Sweep:
     """The jobs of this process's sweep. A job that fails does not stop the others."""
 
+    keys: set[str]  # that the command line sweeps over
     folder: Path | None = None
     experiment: str = "slotlab"
     jobs: list[dict[str, Any]] = field(default_factory=list)
+    error: Exception | None = None  # of a single run
 
     @property
     def failed(self) -> bool:
@@ -81,6 +74,13 @@ class Sweep:
         except Exception as error:
             job |= {"status": "FAILED", "error": self._describe(error, place)}
             console.print(f"{place.name}: FAILED: {job['error']}", style="red", markup=False)
+
+    def run_single(self, cfg: DictConfig, place: Place) -> None:
+        """A run that is no sweep. Its error is kept from Hydra, which would print it in its own way."""
+        try:
+            Run(cfg, place).execute()
+        except Exception as error:
+            self.error = error
 
     def _describe(self, error: Exception, place: Place) -> str:
         if isinstance(error, (UserError, PluginError, TrackingError, *ConfigError)):

@@ -82,7 +82,7 @@ class Recorder:
         """Blocks that hold computed tokens, and blocks allocated, at the end of each step; numbers if there was one."""
         size, idle = self.block_size, 0
         if plan.running > len(plan.tokens):
-            idle = sum(-(-req.computed // size) for req in plan.seated if req not in plan.tokens)
+            idle = sum(-(-req.computed // size) for req in (*plan.seated, *plan.paused) if req not in plan.tokens)
         used = idle + sum(-(-(req.computed + n) // size) for req, n in plan.tokens.items())
         if steps == 1:
             return used, plan.kv_reserved

@@ -35,10 +35,11 @@ class Seats:
         if not self.chart:
             return
         self._assign(plan)
+        rows = []
         for slot, req in sorted(self.seats.items()):
             kind, tokens = work_of(req, plan.tokens.get(req, 0))
-            row = {"slot": slot, "request": req.id, "kind": kind, "tokens": tokens}
-            self.rows += ({"step": step + i, **row} for i in range(count))
+            rows.append({"slot": slot, "request": req.id, "kind": kind, "tokens": tokens})
+        self.rows += ({"step": step + i, **row} for i in range(count) for row in rows)
 
     def _assign(self, plan: Plan) -> None:
         seated = dict.fromkeys(plan.seated)

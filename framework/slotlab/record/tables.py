@@ -18,6 +18,8 @@ from slotlab.record.schema import HOST, REQUESTS, SLOTS, STEPS, TABLES, write_ta
 def steps_table(recorder: Recorder) -> pa.Table:
     """One row per step: a jump is written out as the steps that it stands for."""
     rows = recorder.steps
+    if not rows:
+        return STEPS.empty_table()
     counts = np.array([len(row["duration"]) for row in rows], np.int64)
     columns: dict[str, Any] = {
         "step": np.arange(counts.sum()),
@@ -25,7 +27,7 @@ def steps_table(recorder: Recorder) -> pa.Table:
         "duration": np.fromiter(chain.from_iterable(row["duration"] for row in rows), np.float64),
     }
     for name in ("kv_used", "kv_reserved"):
-        columns[name] = np.concatenate([np.atleast_1d(row[name]) for row in rows] or [np.empty(0, np.int64)])
+        columns[name] = np.concatenate([np.atleast_1d(row[name]) for row in rows])
     for name in STEPS.names:
         if name in ("point", "repeat"):
             columns[name] = np.full(counts.sum(), getattr(recorder, name))

@@ -47,6 +47,7 @@ class Paged(Engine):
 
     def open(self, model: Model) -> Mapping[str, str]:
         import torch
+
         from slotlab_kernels.device import resolve_device, resolve_dtype
         from slotlab_kernels.ops import choose_ops
         from slotlab_kernels.runner import ModelRunner

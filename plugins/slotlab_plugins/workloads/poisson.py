@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
+
 from slotlab import Arrival, Streams, Tenant, UserError, Workload, require
 
 

@@ -1,0 +1,118 @@
+"""The tables of a run folder: their columns, and how they are written and read.
+
+Times are in the unit of the run's clock (tag `time_unit`), on one clock per load point and repeat.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from slotlab.errors import UserError
+
+SCHEMA_VERSION = "1"  # of the columns below
+METRICS_VERSION = "1"  # of the formulas in slotlab.record.metrics: runs of different versions are not compared
+
+
+def _schema(table: str, *fields: tuple[str, pa.DataType], nullable: tuple[str, ...] = ()) -> pa.Schema:
+    head = (("point", pa.int32()), ("repeat", pa.int32()))
+    columns = [pa.field(name, kind, nullable=name in nullable) for name, kind in (*head, *fields)]
+    metadata = {"table": table, "schema_version": SCHEMA_VERSION, "metrics_version": METRICS_VERSION}
+    return pa.schema(columns, metadata=metadata)
+
+
+REQUESTS = _schema(
+    "requests",
+    ("id", pa.int64()),
+    ("seq", pa.int64()),  # order of submission
+    ("tenant", pa.string()),
+    ("priority", pa.int32()),  # lower runs first
+    ("deadline", pa.float64()),
+    ("scheduled_arrival", pa.float64()),  # when the client wanted to send it: latencies count from here
+    ("submitted", pa.float64()),
+    ("started", pa.float64()),  # the first time it got a slot
+    ("first_token", pa.float64()),
+    ("finish", pa.float64()),  # the last token of a finished request; missing for all others
+    ("status", pa.string()),  # finished | rejected | aborted
+    ("reason", pa.string()),  # why it was rejected
+    ("prompt_tokens", pa.int64()),
+    ("max_tokens", pa.int64()),
+    ("output_tokens", pa.int64()),  # emitted
+    ("cached_tokens", pa.int64()),  # prompt tokens that a prefix hit saved, at the first start
+    ("predicted_output", pa.int64()),
+    ("predictor", pa.string()),
+    ("preemptions", pa.int64()),
+    ("recomputed_tokens", pa.int64()),
+    ("bypassed", pa.int64()),  # requests started after this one was skipped
+    ("token_times", pa.list_(pa.float64())),  # when each output token was emitted
+    nullable=("deadline", "started", "first_token", "finish", "reason"),
+)
+
+STEPS = _schema(
+    "steps",
+    ("step", pa.int64()),
+    ("start", pa.float64()),
+    ("duration", pa.float64()),
+    ("decode_tokens", pa.int64()),
+    ("prefill_tokens", pa.int64()),  # prompt tokens computed for the first time
+    ("recomputed_tokens", pa.int64()),
+    ("computing", pa.int64()),  # slots that computed
+    ("held", pa.int64()),  # slots held, computing or not
+    ("running", pa.int64()),
+    ("waiting", pa.int64()),
+    ("kv_used", pa.int64()),  # blocks that hold computed tokens
+    ("kv_reserved", pa.int64()),  # blocks allocated
+    ("preempted", pa.int64()),
+    ("started", pa.int64()),
+    ("bound", pa.string()),  # what kept the next waiting request out: slots | tokens | kv | gate | none
+)
+
+SLOTS = _schema(
+    "slots",
+    ("step", pa.int64()),
+    ("slot", pa.int64()),
+    ("request", pa.int64()),
+    ("kind", pa.string()),  # prefill | decode | recompute | held
+    ("tokens", pa.int64()),
+)
+
+# Facts of the wall clock are kept apart, so that the other files are byte-identical when a virtual run is repeated.
+HOST = _schema(
+    "host",
+    ("step", pa.int64()),
+    ("plan_ms", pa.float64()),
+    ("commit_ms", pa.float64()),
+    ("engine_ms", pa.float64()),
+)
+
+TABLES = {"requests": REQUESTS, "steps": STEPS, "slots": SLOTS, "host": HOST}
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Write `table` to `path`, whose stem names its schema (`requests.parquet`); equal tables give equal bytes.
+
+    Chunks are joined first, for page borders follow them.
+    """
+    schema = TABLES[path.stem]
+    assert table.schema.equals(schema), f"{path.name}: columns are\n{table.schema}\nand should be\n{schema}"
+    for field in schema:
+        missing = table[field.name].null_count
+        assert field.nullable or not missing, f"{path.name}: {missing} values of {field.name} are missing"
+    joined = table.replace_schema_metadata(schema.metadata).combine_chunks()
+    pq.write_table(joined, path, compression="zstd", row_group_size=1 << 20, store_schema=True)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The table in `path`. Missing numbers are NaN, `token_times` are arrays.
+
+    Raises UserError if it was written with another schema version.
+    """
+    table = pq.read_table(path)
+    version = (table.schema.metadata or {}).get(b"schema_version", b"none").decode()
+    if version != SCHEMA_VERSION:
+        raise UserError(f"{path}: schema_version={version}: must be {SCHEMA_VERSION}")
+    frame: pd.DataFrame = table.to_pandas()
+    return frame

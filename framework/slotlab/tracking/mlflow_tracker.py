@@ -1,0 +1,151 @@
+"""A run in MLflow, by explicit run ids: no global state, so that several runs in one process do not meet."""
+
+import getpass
+import json
+import math
+import re
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slotlab.tracking import STATUSES, RunInfo
+from slotlab.tracking.store import connect, guard, is_sqlite, one_process, open_experiment, shown
+
+KEY_CHARS, PARAM_CHARS, TAG_CHARS, NAME_CHARS, DIGEST_CHARS = 250, 6000, 8000, 500, 36  # MLflow 3.17 refuses more
+TABLE = "curve.json"
+COLOR = "mlflow.runColor"
+PALETTE = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
+
+
+class MlflowTracker:
+    """One top-level run per curve (MLflow leaves collapsed children out of its charts); step = index of the load point.
+
+    Raises TrackingError, in every method.
+    """
+
+    def __init__(self, uri: str, experiment: str) -> None:
+        self.run_id: str | None = None
+        self._uri = uri
+        self._points: set[str] = set()
+        self._client = connect(uri)
+        self.experiment_id = open_experiment(self._client, uri, experiment).experiment_id
+
+    def start(self, info: RunInfo) -> None:
+        from mlflow.entities import Param, RunTag
+
+        tags = {"mlflow.user": _user(), "mlflow.source.name": "slotlab", "mlflow.source.type": "LOCAL"} | {
+            key_for(key): _cut(str(value), TAG_CHARS) for key, value in info.tags.items()
+        }
+        params = [Param(key_for(key), param_text(value)) for key, value in info.params.items()]
+        with guard("start the run", self._uri):
+            with one_process(self._uri):
+                color = self._color(info.name)
+                run = self._client.create_run(self.experiment_id, run_name=info.name, tags={COLOR: color})
+            self.run_id = run.info.run_id
+            try:
+                self._client.log_batch(self.run_id, params=params, tags=[RunTag(*tag) for tag in tags.items()])
+                self._log_workload(info)
+            except BaseException:
+                self._client.set_terminated(self.run_id, "FAILED")
+                raise
+
+    def point(self, index: int, metrics: Mapping[str, float]) -> None:
+        assert isinstance(index, int) and index >= 0, f"point {index!r}: MLflow's step is a whole number"
+        self._points.update(metrics)
+        with guard(f"log load point {index}", self._uri):
+            self._log(metrics, step=index)
+
+    def finish(
+        self,
+        status: str,
+        scalars: Mapping[str, float],
+        curve: Sequence[Mapping[str, Any]] | None,
+        artifacts: Path | None,
+    ) -> None:
+        assert status in STATUSES, f"status {status}: must be one of {', '.join(STATUSES)}"
+        assert artifacts is None or artifacts.is_dir(), f"no folder {artifacts}: MLflow would upload nothing"
+        try:
+            with guard("store the results", self._uri):
+                self._log({key: value for key, value in scalars.items() if key not in self._points}, step=0)
+                if artifacts is not None:
+                    self._client.log_artifacts(self._run(), str(artifacts))
+                if curve is not None:
+                    self._log_table(curve)
+        finally:
+            with guard("end the run", self._uri):
+                self._client.set_terminated(self._run(), status)
+
+    def link(self) -> str | None:
+        if is_sqlite(self._uri) or self.run_id is None:
+            return None
+        return f"{shown(self._uri)}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+
+    def _color(self, name: str) -> str:
+        """One colour per name: those that MLflow makes up from run ids may be the same for all the lines of a chart."""
+        runs = self._client.search_runs([self.experiment_id], max_results=50)
+        colors = {run.info.run_name: run.data.tags.get(COLOR) for run in runs}
+        return colors.get(name) or PALETTE[len(colors) % len(PALETTE)]
+
+    def _run(self) -> str:
+        assert self.run_id is not None, "the run has not been started"
+        return self.run_id
+
+    def _log_workload(self, info: RunInfo) -> None:
+        """The workload as a dataset: the run table and the run page show whose requests were the same."""
+        from mlflow.entities import Dataset, DatasetInput, InputTag
+        from mlflow.exceptions import MlflowException
+
+        source = json.dumps({"tags": {"workload": info.workload_name, "digest": info.workload_digest}})
+        name, digest = info.workload_name[:NAME_CHARS], info.workload_digest[:DIGEST_CHARS]
+        dataset = Dataset(name=name, digest=digest, source_type="code", source=source)
+        used = DatasetInput(dataset, [InputTag("mlflow.data.context", "workload")])
+        try:
+            self._client.log_inputs(self._run(), datasets=[used])
+        except MlflowException:  # a run beside this one may have written the same workload first: now it is there
+            self._client.log_inputs(self._run(), datasets=[used])
+
+    def _log(self, metrics: Mapping[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        batch = [Metric(key_for(k), float(v), now, step) for k, v in metrics.items() if v is not None and math.isfinite(v)]
+        self._client.log_batch(self._run(), metrics=batch)
+
+    def _log_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """As `mlflow.log_table`, which would append to a file of that name in the uploaded folder."""
+        self._client.log_text(self._run(), table_json(rows), TABLE)
+        self._client.set_tag(self._run(), "mlflow.loggedArtifacts", json.dumps([{"path": TABLE, "type": "table"}]))
+
+
+def key_for(name: str) -> str:
+    """A key that MLflow accepts: letters, digits and `_-. :/`, a clean path, 250 characters at most."""
+    parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
+    return "/".join(part for part in parts if part.strip(".")).strip()[:KEY_CHARS] or "_"
+
+
+def param_text(value: Any) -> str:
+    """A parameter as the command line would spell it (`null`, `true`, `[1, 2]`), cut to 6000 characters."""
+    return _cut(value if isinstance(value, str) else json.dumps(value, default=str), PARAM_CHARS)
+
+
+def table_json(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as the JSON that MLflow shows as a table and `mlflow.load_table` reads; what is missing or undefined is null."""
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+
+    def defined(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    data = [[defined(row.get(column)) for column in columns] for row in rows]
+    return json.dumps({"columns": columns, "data": data}, allow_nan=False, default=float)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        return "unknown"

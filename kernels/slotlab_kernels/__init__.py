@@ -1,0 +1,6 @@
+"""The paged, continuous-batching model runner: tensors and block tables. It knows no request, no scheduler, no policy.
+
+Without torch, so cheap to import: `shape` (LlamaShape), `checkpoint` (read_shape, find_smollm2), `tokenizer`.
+With torch: `device`, `ops` (choose_ops), `weights` (random_llama), `folder` (load_folder), `gguf_weights` (load_gguf),
+`llama` (the forward pass), `kv_cache`, `batch` (Row, Batch), `sampling`, `runner` (ModelRunner).
+"""

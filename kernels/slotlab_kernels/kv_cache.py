@@ -1,0 +1,29 @@
+"""The paged KV cache (Kwon et al., SOSP 2023): one allocation for all layers."""
+
+import torch
+
+from slotlab_kernels.shape import LlamaShape
+
+
+def bytes_per_block(shape: LlamaShape, block_size: int, dtype: torch.dtype) -> int:
+    """Memory of one block, K and V of all layers; known before anything is allocated."""
+    return 2 * shape.layers * block_size * shape.kv_heads * shape.head_dim * dtype.itemsize
+
+
+class KVCache:
+    """K and V of `num_blocks` blocks of `block_size` tokens each.
+
+    `all` is [L, 2, NB, BS, Hk, D]; `layers[l]` is its view [2, NB, BS, Hk, D], where 0 is K and 1 is V.
+    """
+
+    def __init__(self, shape: LlamaShape, num_blocks: int, block_size: int, device: torch.device, dtype: torch.dtype) -> None:
+        assert num_blocks > 0 and block_size > 0, f"empty KV cache: {num_blocks} blocks of {block_size} tokens"
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        size = (shape.layers, 2, num_blocks, block_size, shape.kv_heads, shape.head_dim)
+        self.all = torch.zeros(size, device=device, dtype=dtype)
+        self.layers = list(self.all.unbind(0))
+
+    def reset(self) -> None:
+        """Forgets everything: a run after it cannot see what an earlier one wrote."""
+        self.all.zero_()

@@ -1,0 +1,307 @@
+"""What must hold for every composition of plugins, above all when the KV cache is far too small."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slotlab import (
+    Accept,
+    Admission,
+    Arrival,
+    Batching,
+    Closed,
+    Evict,
+    Hold,
+    Key,
+    Misfit,
+    Mode,
+    Need,
+    Open,
+    Phase,
+    Policy,
+    Preemption,
+    Quiet,
+    Reject,
+    RequestView,
+    Status,
+    StepBudget,
+    Verdict,
+    View,
+)
+from slotlab.record.schema import write_table
+from slotlab_plugins.admission.prompt import Prompt
+from slotlab_plugins.batching.continuous import Continuous
+from slotlab_plugins.batching.static import Static
+from slotlab_plugins.policies.fcfs import FCFS
+from slotlab_plugins.policies.priority import Priority
+from slotlab_plugins.policies.sjf import SJF
+from slotlab_plugins.policies.vtc import VTC
+from slotlab_plugins.predictors.basic import NoPredictor, Oracle
+from slotlab_plugins.preemption.victims import LowestRank, Newest
+
+# Plugins that do what no built-in does yet
+
+
+@dataclass
+class Foreground(Policy):
+    """Whoever has emitted little goes first and keeps its slot; the others are paused while anybody waits (as MLFQ)."""
+
+    quantum: int = 3
+
+    def level(self, req: RequestView) -> int:
+        return req.emitted // self.quantum
+
+    def lane(self, req: RequestView) -> Hashable:
+        return self.level(req)
+
+    def key(self, req: RequestView) -> Key:
+        return self.level(req), req.arrival
+
+    def order_running(self, running: Sequence[RequestView], view: View) -> Iterable[RequestView]:
+        level = min((self.level(req) for req in [*running, *view.waiting]), default=0)
+        return [req for req in reversed(running) if self.level(req) <= level]
+
+
+@dataclass
+class Backfill(Policy):
+    """Skips whoever does not fit."""
+
+    def on_misfit(self, req: RequestView, why: Misfit, view: View) -> Verdict:
+        return Verdict.SKIP
+
+
+@dataclass
+class Pushy(Priority):
+    """Skips what cannot displace, displaces what it can, and pauses the worst class while others wait."""
+
+    def on_misfit(self, req: RequestView, why: Misfit, view: View) -> Verdict:
+        return Verdict.PREEMPT if why in (Misfit.SLOTS, Misfit.BLOCKS) else Verdict.SKIP
+
+    def order_running(self, running: Sequence[RequestView], view: View) -> Iterable[RequestView]:
+        return [req for req in running if req.priority < 3 or not view.waiting]
+
+    def quiet(self, view: View) -> Quiet:
+        return Quiet(steps=1)
+
+
+@dataclass
+class Phased(Batching):
+    """Any phase, with or without chunks, with a cap on prefills."""
+
+    phase: Phase = Phase.MIXED
+    chunked: bool = True
+    prefills: int = 2
+
+    def budget(self, view: View) -> StepBudget:
+        return StepBudget(self.max_num_seqs, self.max_num_batched_tokens, self.phase, self.prefills, self.chunked)
+
+
+@dataclass
+class Quotas(Batching):
+    """Chunks of three tokens; all but the first to get any idle in every third step."""
+
+    def quota(self, req: RequestView, left: int, view: View) -> int:
+        alone = view.tokens_left == self.max_num_batched_tokens
+        return 0 if (req.seq + view.step) % 3 == 0 and not alone else 3
+
+
+@dataclass
+class Grouped(Batching):
+    """Joins by twos while somebody runs and enough wait; never in the step after a start (as TGI)."""
+
+    def gate(self, view: View) -> Open | Closed:
+        if view.running and view.step - view.last_start < 2:
+            return Closed()
+        return Open(max_new=3, min_new=2) if view.running else Open()
+
+
+@dataclass
+class Windowed(Batching):
+    """Opens at whole multiples of half a second, when nothing runs (as Triton's dynamic batcher)."""
+
+    def gate(self, view: View) -> Open | Closed:
+        if view.running:
+            return Closed()
+        due = math.ceil(view.waiting.oldest().arrival * 2) / 2
+        return Open() if view.now >= due else Closed(wake_at=due)
+
+
+@dataclass
+class Chunk(Admission):
+    """Commits no more than the first chunk."""
+
+    def reserve(self, req: RequestView, view: View) -> int | None:
+        return 0
+
+
+@dataclass
+class ReserveMax(Admission):
+    """Commits all that a request may ever need (Orca)."""
+
+    def reserve(self, req: RequestView, view: View) -> int | None:
+        return req.prompt_tokens + req.max_tokens
+
+
+@dataclass
+class Capricious(Admission):
+    """Holds some, rejects some, and commits by a view that changes while a displacement goes on."""
+
+    def admit(self, req: RequestView, view: View) -> Accept | Reject | Hold:
+        if req.seq % 7 == 6:
+            return Reject("unlucky")
+        return Hold(req.arrival + 0.7) if req.seq % 3 == 1 and view.now < req.arrival + 0.7 else Accept()
+
+    def reserve(self, req: RequestView, view: View) -> int | None:
+        return len(view.running) * 3 if len(view.running) < 3 or req.seq % 2 else None
+
+
+@dataclass
+class Swapper(Preemption):
+    """Copies the least urgent to host memory; recomputes those of odd number."""
+
+    def victims(self, need: Need, requester: RequestView, candidates: Sequence[RequestView], view: View) -> Iterable[Evict]:
+        worst = sorted(candidates, key=lambda req: (view.rank(req), req.seq), reverse=True)
+        return [Evict(req, Mode.RECOMPUTE if req.id % 2 else Mode.SWAP) for req in worst]
+
+
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "fcfs": FCFS,
+    "sjf": SJF,
+    "sjf_aging": lambda: SJF(aging=5.0),
+    "priority": Priority,
+    "priority_aging": lambda: Priority(aging=0.5),
+    "priority_displace": lambda: Priority(displace=True),
+    "priority_displace_aging": lambda: Priority(aging=2.0, displace=True),
+    "vtc": VTC,
+    "vtc_prices": lambda: VTC(input_price=3, output_price=1),
+    "foreground": Foreground,
+    "backfill": Backfill,
+    "pushy": Pushy,
+}
+BATCHINGS: dict[str, Callable[[int], Batching]] = {
+    "static": lambda slots: Static(slots, 512),
+    "continuous": lambda slots: Continuous(slots, 512),
+    "tight": lambda slots: Continuous(slots, 5),
+    "tighter": lambda slots: Continuous(slots, 1),
+    "decode_first": lambda slots: Phased(slots, 8, Phase.DECODE_FIRST),
+    "prefill_first": lambda slots: Phased(slots, 16, Phase.PREFILL_FIRST),
+    "prefill_only": lambda slots: Phased(slots, 16, Phase.PREFILL_ONLY),
+    "whole": lambda slots: Phased(slots, 512, Phase.PREFILL_ONLY, chunked=False),
+    "whole_mixed": lambda slots: Phased(slots, 512, chunked=False, prefills=1),
+    "quotas": lambda slots: Quotas(slots, 32),
+    "grouped": lambda slots: Grouped(slots, 64),
+    "windowed": lambda slots: Windowed(slots, 64),
+}
+ADMISSIONS: dict[str, Callable[[], Admission]] = {
+    "prompt": Prompt,
+    "watermark": lambda: Prompt(watermark=0.2),
+    "chunk": Chunk,
+    "reserve_max": ReserveMax,
+    "capricious": Capricious,
+}
+PREEMPTIONS: dict[str, Callable[[], Preemption]] = {"newest": Newest, "lowest_rank": LowestRank, "swapper": Swapper}
+PREDICTORS = {"none": NoPredictor, "oracle": Oracle}
+
+KINDS: tuple[dict[str, Any], ...] = (POLICIES, BATCHINGS, ADMISSIONS, PREEMPTIONS, PREDICTORS)
+compositions = st.tuples(*(st.sampled_from(list(kind)) for kind in KINDS))
+shapes = st.tuples(st.integers(1, 6), st.integers(3, 24), st.sampled_from([1, 2, 4, 8]))
+workloads = st.tuples(
+    st.integers(0, 10**6), st.integers(1, 24), st.integers(1, 30), st.integers(1, 16), st.sampled_from([0.5, 5.0, 100.0])
+)
+
+
+@dataclass
+class Trial:
+    """A composition, by name, on a KV pool of some shape."""
+
+    names: Sequence[str]
+    shape: tuple[int, int, int]  # slots, blocks, tokens per block
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def serve(self, run: Callable[..., Any], arrivals: Sequence[Arrival], **options: Any) -> Any:
+        policy, batching, admission, preemption, predictor = self.names
+        slots, blocks, size = self.shape
+        return run(
+            arrivals,
+            blocks=blocks,
+            size=size,
+            policy=POLICIES[policy](),
+            batching=BATCHINGS[batching](slots),
+            admission=ADMISSIONS[admission](),
+            preemption=PREEMPTIONS[preemption](),
+            predictor=PREDICTORS[predictor](),
+            max_bypass=3,
+            patience=1000,
+            **options,
+        )
+
+
+def expected_status(arrival: Arrival, seq: int, names: Sequence[str], shape: tuple[int, int, int]) -> Status:
+    """Rejected iff it could outgrow the whole pool, or iff the admission says so."""
+    _, blocks, size = shape
+    too_big = math.ceil((arrival.prompt_tokens + arrival.max_tokens - 1) / size) > blocks
+    unlucky = names[2] == "capricious" and seq % 7 == 6
+    return Status.REJECTED if too_big or unlucky else Status.FINISHED
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(names=compositions, shape=shapes, workload=workloads, unit=st.booleans())
+def test_every_request_ends_with_all_its_tokens_or_with_a_reason(run, draw_arrivals, names, shape, workload, unit):
+    arrivals = draw_arrivals(*workload)
+    content = names[3] != "swapper" and not unit
+    served = Trial(names, shape).serve(run, arrivals, content=content, jump=not content, cost="unit" if unit else "linear")
+    assert [req.id for req in served.states] == list(range(len(arrivals)))
+    for req, arrival in zip(served.states, arrivals, strict=True):
+        assert req.status is expected_status(arrival, req.seq, names, shape)
+        assert bool(req.reason) == (req.status is Status.REJECTED)
+        tokens = arrival.output_tokens if req.status is Status.FINISHED else 0
+        assert served.engine.emitted[req.id] == list(range(tokens)), "tokens lost, repeated, or out of order"
+        assert len(served.recorder.times[req.id]) == req.emitted == tokens
+        assert req.bypassed <= 3
+    books = served.scheduler.books
+    assert len(books.pool.free) == shape[1], "blocks are missing at the end"
+    assert not (books.running or books.waiting or books.held or books.prefilling)
+    steps = served.tables()["steps"].to_pandas()
+    assert served.scheduler.work == [steps[name].sum() for name in ("prefill_tokens", "recomputed_tokens", "decode_tokens")]
+    assert sum(served.scheduler.work) == sum(sum(plan.values()) for plan in served.plans)
+    finished = [arrival for req, arrival in zip(served.states, arrivals, strict=True) if req.status is Status.FINISHED]
+    assert served.scheduler.work[0] == sum(arrival.prompt_tokens for arrival in finished)
+    assert served.scheduler.work[1] == sum(req.recomputed for req in served.states)
+    assert served.scheduler.work[2] == sum(arrival.output_tokens - 1 for arrival in finished)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(names=compositions, shape=shapes, workload=workloads, clients=st.sampled_from([None, None, 1, 3]))
+def test_jumps_equal_single_steps_and_a_run_equals_its_repetition(run, draw_arrivals, names, shape, workload, clients):
+    from slotlab import Point
+
+    arrivals, point = draw_arrivals(*workload), Point(concurrency=clients)
+    single, again, jumped = (
+        Trial(names, shape).serve(run, arrivals, jump=jump, cost="linear", point=point).tables() for jump in (False, False, True)
+    )
+    for name, table in single.items():
+        assert table.equals(again[name]), f"{name}: not deterministic"
+        assert table.equals(jumped[name]), f"{name}: a jump is not its single steps"
+
+
+def test_tables_of_jumps_and_of_single_steps_are_the_same_bytes(run, draw_arrivals, tmp_path: Path):
+    arrivals = draw_arrivals(7, 60, 30, 40, 3.0)
+    files = []
+    for jump in (False, True):
+        served = Trial(("vtc", "continuous", "prompt", "lowest_rank", "none"), (4, 24, 8)).serve(
+            run, arrivals, jump=jump, cost="linear"
+        )
+        assert (len(served.recorder.steps) < served.recorder.count) == jump, "nothing jumped, or everything did"
+        folder = tmp_path / str(jump)
+        folder.mkdir()
+        for name, table in served.tables().items():
+            write_table(table, folder / f"{name}.parquet")
+        files.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert files[0] == files[1]

@@ -1,0 +1,86 @@
+"""`slotlab ui`, and a tracker that talks to its server."""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from subprocess import Popen
+
+import pytest
+from mlflow import MlflowClient
+
+from slotlab.tracking import RunInfo, Tracking, TrackingError, open_tracker
+from slotlab.tracking.server import serve_ui
+
+SERVE = "import sys; from slotlab.tracking.server import serve_ui; sys.exit(serve_ui('sqlite:///mlflow.db', int(sys.argv[1])))"
+INFO = RunInfo("policy=fcfs", {"policy": "fcfs", "empty": ""}, {"sweep_id": "s"}, "poisson", "ab" * 32)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ui")
+    tracker = open_tracker(Tracking(uri="sqlite:///mlflow.db"), "curves", folder)
+    tracker.start(INFO)
+    tracker.finish("FINISHED", {"max_throughput": 1.0}, None, None)
+    return folder / "mlflow.db"
+
+
+@pytest.fixture(scope="module")
+def ui(database: Path, python: Callable[..., "Popen[str]"]) -> "Iterator[tuple[Popen[str], str]]":
+    """The command line's process and its server's address."""
+    port = free_port()
+    process = python(SERVE, str(port), cwd=database.parent)
+    yield process, f"http://127.0.0.1:{port}"
+    process.terminate()
+    process.wait(20)
+
+
+def test_the_ui_serves_links_runs_and_ends_on_sigterm(
+    ui: "tuple[Popen[str], str]", database: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One server for all of it: to start one takes seconds."""
+    process, server = ui
+    assert process.stdout is not None
+    link = process.stdout.readline()
+    assert link.startswith(f"curves: {server}/#/experiments/1/runs?viewStateShareKey=slotlab-curves")
+
+    tracker = open_tracker(Tracking(uri=server + "/"), "curves", database.parent)
+    tracker.start(INFO)
+    tracker.point(0, {"offered_rate": 0.5})
+    tracker.finish("FINISHED", {"max_throughput": 2.0}, [{"rate": 0.5}], None)
+    assert tracker.link() == f"{server}/#/experiments/1/runs/{tracker.run_id}"
+    run = MlflowClient(f"sqlite:///{database}").get_run(str(tracker.run_id))
+    assert run.info.status == "FINISHED" and run.data.metrics == {"offered_rate": 0.5, "max_throughput": 2.0}
+
+    assert serve_ui(server, open_at="curves") == 0  # a server's URI: only the links
+    assert capsys.readouterr().out == link
+    with pytest.raises(TrackingError, match=r"no experiment curve with curves at .*: did you mean curves"):
+        serve_ui(server, open_at="curve")
+
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (0, "")
+    with pytest.raises(TrackingError, match="no MLflow server answers"):
+        open_tracker(Tracking(uri=server), "curves", database.parent)
+
+
+def test_a_missing_database_is_one_line_and_is_not_created(tmp_path: Path) -> None:
+    with pytest.raises(TrackingError, match=r"^no database at sqlite:.*x\.db: run something first"):
+        serve_ui(f"sqlite:///{tmp_path}/x.db", free_port())
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_taken_port_is_one_line(database: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(TrackingError, match=rf"^port={port}: cannot be used .*; choose a free one$"):
+            serve_ui(f"sqlite:///{database}", port)
