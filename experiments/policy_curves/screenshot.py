@@ -2,7 +2,7 @@
 
     pip install playwright                      # no browser download: Debian's is used
     apt-get install -y chromium
-    python experiments/policy_curves/screenshot.py sqlite:///mlflow.db policy_curves docs/curves.png
+    python experiments/policy_curves/screenshot.py sqlite:///mlflow.db policy_curves experiments/policy_curves/mlflow.png
 
 The README's picture is made this way.
 """

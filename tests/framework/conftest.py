@@ -121,7 +121,11 @@ class Served:
 
     def tables(self) -> dict[str, pa.Table]:
         """What a run folder holds of it, except the wall-clock facts."""
-        return {"requests": requests_table(self.recorder), "steps": steps_table(self.recorder), "slots": slots_table(self.recorder)}
+        return {
+            "requests": requests_table(self.recorder),
+            "steps": steps_table(self.recorder),
+            "slots": slots_table(self.recorder),
+        }
 
 
 def serve_checked(
@@ -136,7 +140,7 @@ def serve_checked(
     **scheduler: Any,
 ) -> Served:
     """Serve `arrivals` to the end with the given plugins and caps of the scheduler."""
-    engine = CheckedEngine(block_size=size, num_blocks=blocks, cost=cost, jump=jump, content=content)
+    engine = CheckedEngine(block_size=size, num_blocks=blocks, cost=cost, jump=jump and not content, content=content)
     scheduler.setdefault("batching", Batching(4, 512))
     core = CheckedScheduler(BlockPool(blocks, size), **scheduler)
     recorder = Recorder(block_size=size, seats=Seats(core.plugins.batching.keeps_slots, chart=True))
@@ -170,9 +174,7 @@ def make_arrivals(
     for i, n in enumerate(lengths):
         tenant = at(tenants, i)
         weight = (weights or {}).get(tenant, 1.0)
-        rows.append(
-            Arrival(at(times, i), at(prompts, i), max_tokens or n, n, tenant, priority=at(priorities, i), weight=weight)
-        )
+        rows.append(Arrival(at(times, i), at(prompts, i), max_tokens or n, n, tenant, priority=at(priorities, i), weight=weight))
     return rows
 
 

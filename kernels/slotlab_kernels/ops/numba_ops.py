@@ -1,7 +1,4 @@
-"""Every op on the CPU in numba: the same arithmetic for a row wherever it stands in the batch, at any number of threads.
-
-Torch's own ops do not promise that: where a thread's share ends, it leaves the vectorised exp for libm's.
-"""
+"""Every op on the CPU in numba: the same arithmetic for a row wherever it stands in the batch, at any number of threads."""
 
 import torch
 

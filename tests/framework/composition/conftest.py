@@ -1,20 +1,18 @@
-"""What must hold for every composition of plugins, above all when the KV cache is far too small."""
+"""Plugins of every kind, the built-in ones and some that do what no built-in does yet, and how to draw compositions of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
 from hypothesis import strategies as st
 
 from slotlab import (
     Accept,
     Admission,
-    Arrival,
     Batching,
     Closed,
     Evict,
@@ -30,12 +28,10 @@ from slotlab import (
     Quiet,
     Reject,
     RequestView,
-    Status,
     StepBudget,
     Verdict,
     View,
 )
-from slotlab.record.schema import write_table
 from slotlab_plugins.admission.prompt import Prompt
 from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.batching.static import Static
@@ -45,8 +41,6 @@ from slotlab_plugins.policies.sjf import SJF
 from slotlab_plugins.policies.vtc import VTC
 from slotlab_plugins.predictors.basic import NoPredictor, Oracle
 from slotlab_plugins.preemption.victims import LowestRank, Newest
-
-# Plugins that do what no built-in does yet
 
 
 @dataclass
@@ -210,98 +204,28 @@ PREEMPTIONS: dict[str, Callable[[], Preemption]] = {"newest": Newest, "lowest_ra
 PREDICTORS = {"none": NoPredictor, "oracle": Oracle}
 
 KINDS: tuple[dict[str, Any], ...] = (POLICIES, BATCHINGS, ADMISSIONS, PREEMPTIONS, PREDICTORS)
-compositions = st.tuples(*(st.sampled_from(list(kind)) for kind in KINDS))
-shapes = st.tuples(st.integers(1, 6), st.integers(3, 24), st.sampled_from([1, 2, 4, 8]))
-workloads = st.tuples(
-    st.integers(0, 10**6), st.integers(1, 24), st.integers(1, 30), st.integers(1, 16), st.sampled_from([0.5, 5.0, 100.0])
-)
 
 
-@dataclass
-class Trial:
-    """A composition, by name, on a KV pool of some shape."""
-
-    names: Sequence[str]
-    shape: tuple[int, int, int]  # slots, blocks, tokens per block
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def serve(self, run: Callable[..., Any], arrivals: Sequence[Arrival], **options: Any) -> Any:
-        policy, batching, admission, preemption, predictor = self.names
-        slots, blocks, size = self.shape
-        return run(
-            arrivals,
-            blocks=blocks,
-            size=size,
-            policy=POLICIES[policy](),
-            batching=BATCHINGS[batching](slots),
-            admission=ADMISSIONS[admission](),
-            preemption=PREEMPTIONS[preemption](),
-            predictor=PREDICTORS[predictor](),
-            max_bypass=3,
-            patience=1000,
-            **options,
-        )
+@pytest.fixture(scope="session")
+def compositions() -> st.SearchStrategy[tuple[str, ...]]:
+    """The names of a policy, a batching, an admission, a preemption and a predictor."""
+    return st.tuples(*(st.sampled_from(list(kind)) for kind in KINDS))
 
 
-def expected_status(arrival: Arrival, seq: int, names: Sequence[str], shape: tuple[int, int, int]) -> Status:
-    """Rejected iff it could outgrow the whole pool, or iff the admission says so."""
-    _, blocks, size = shape
-    too_big = math.ceil((arrival.prompt_tokens + arrival.max_tokens - 1) / size) > blocks
-    unlucky = names[2] == "capricious" and seq % 7 == 6
-    return Status.REJECTED if too_big or unlucky else Status.FINISHED
+@pytest.fixture(scope="session")
+def build() -> Callable[[Sequence[str], int], dict[str, Any]]:
+    """Plugins by name, with so many slots, as keyword arguments of a scheduler."""
 
+    def make(names: Sequence[str], slots: int) -> dict[str, Any]:
+        policy, batching, admission, preemption, predictor = names
+        return {
+            "policy": POLICIES[policy](),
+            "batching": BATCHINGS[batching](slots),
+            "admission": ADMISSIONS[admission](),
+            "preemption": PREEMPTIONS[preemption](),
+            "predictor": PREDICTORS[predictor](),
+            "max_bypass": 3,
+            "patience": 1000,
+        }
 
-@settings(max_examples=250, deadline=None, derandomize=True)
-@given(names=compositions, shape=shapes, workload=workloads, unit=st.booleans())
-def test_every_request_ends_with_all_its_tokens_or_with_a_reason(run, draw_arrivals, names, shape, workload, unit):
-    arrivals = draw_arrivals(*workload)
-    content = names[3] != "swapper" and not unit
-    served = Trial(names, shape).serve(run, arrivals, content=content, jump=not content, cost="unit" if unit else "linear")
-    assert [req.id for req in served.states] == list(range(len(arrivals)))
-    for req, arrival in zip(served.states, arrivals, strict=True):
-        assert req.status is expected_status(arrival, req.seq, names, shape)
-        assert bool(req.reason) == (req.status is Status.REJECTED)
-        tokens = arrival.output_tokens if req.status is Status.FINISHED else 0
-        assert served.engine.emitted[req.id] == list(range(tokens)), "tokens lost, repeated, or out of order"
-        assert len(served.recorder.times[req.id]) == req.emitted == tokens
-        assert req.bypassed <= 3
-    books = served.scheduler.books
-    assert len(books.pool.free) == shape[1], "blocks are missing at the end"
-    assert not (books.running or books.waiting or books.held or books.prefilling)
-    steps = served.tables()["steps"].to_pandas()
-    assert served.scheduler.work == [steps[name].sum() for name in ("prefill_tokens", "recomputed_tokens", "decode_tokens")]
-    assert sum(served.scheduler.work) == sum(sum(plan.values()) for plan in served.plans)
-    finished = [arrival for req, arrival in zip(served.states, arrivals, strict=True) if req.status is Status.FINISHED]
-    assert served.scheduler.work[0] == sum(arrival.prompt_tokens for arrival in finished)
-    assert served.scheduler.work[1] == sum(req.recomputed for req in served.states)
-    assert served.scheduler.work[2] == sum(arrival.output_tokens - 1 for arrival in finished)
-
-
-@settings(max_examples=150, deadline=None, derandomize=True)
-@given(names=compositions, shape=shapes, workload=workloads, clients=st.sampled_from([None, None, 1, 3]))
-def test_jumps_equal_single_steps_and_a_run_equals_its_repetition(run, draw_arrivals, names, shape, workload, clients):
-    from slotlab import Point
-
-    arrivals, point = draw_arrivals(*workload), Point(concurrency=clients)
-    single, again, jumped = (
-        Trial(names, shape).serve(run, arrivals, jump=jump, cost="linear", point=point).tables() for jump in (False, False, True)
-    )
-    for name, table in single.items():
-        assert table.equals(again[name]), f"{name}: not deterministic"
-        assert table.equals(jumped[name]), f"{name}: a jump is not its single steps"
-
-
-def test_tables_of_jumps_and_of_single_steps_are_the_same_bytes(run, draw_arrivals, tmp_path: Path):
-    arrivals = draw_arrivals(7, 60, 30, 40, 3.0)
-    files = []
-    for jump in (False, True):
-        served = Trial(("vtc", "continuous", "prompt", "lowest_rank", "none"), (4, 24, 8)).serve(
-            run, arrivals, jump=jump, cost="linear"
-        )
-        assert (len(served.recorder.steps) < served.recorder.count) == jump, "nothing jumped, or everything did"
-        folder = tmp_path / str(jump)
-        folder.mkdir()
-        for name, table in served.tables().items():
-            write_table(table, folder / f"{name}.parquet")
-        files.append({path.name: path.read_bytes() for path in folder.iterdir()})
-    assert files[0] == files[1]
+    return make
