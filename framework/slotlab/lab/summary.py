@@ -106,10 +106,19 @@ def verdict_lines(base: Finished, run: Finished) -> list[str]:
             raise UserError("they served different requests")
         if [row.get("rate") for row in run.curve] != [row.get("rate") for row in base.curve]:
             raise UserError("they have different load points")
-        found = compare(base.requests(), run.requests())
+        mine, theirs = run.requests(), base.requests()
+        lines = [f"{run.name} against {base.name}: {sentences(compare(theirs, mine))}"]
+        if light := lightest(run.curve[-1]):
+            found = compare(theirs[theirs["tenant"] == light], mine[mine["tenant"] == light])
+            lines.append(f"{run.name} against {base.name}, tenant {light}: {sentences(found)}")
+        return lines
     except UserError as error:
         return [f"{run.name} against {base.name}: not compared, {error}"]
-    return [f"{run.name} against {base.name}: " + "; ".join(sentence(found, name) for name in WORDS)]
+
+
+def sentences(found: Comparison) -> str:
+    """The outcome in each metric."""
+    return "; ".join(sentence(found, name) for name in WORDS)
 
 
 def sentence(found: Comparison, name: str) -> str:

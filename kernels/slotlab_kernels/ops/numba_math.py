@@ -1,6 +1,8 @@
 """What numba lacks for these kernels: bf16, a vectorisable exp, and a typed `njit`.
 
 numba knows no bf16, so a kernel gets such a tensor as uint16; `widen` and `narrow` convert, and leave fp32 as it is.
+numba's cache on disk does not notice a change of what a kernel calls in another file: after an edit here delete it
+(`ops/__pycache__/*.nb?`).
 """
 
 import math
