@@ -29,7 +29,7 @@ class Witness(Policy):
         self.events.append(("started", req.id))
 
     def preempted(self, req, lost):
-        self.events.append(("preempted" if req.preemptions else "undone", req.id))
+        self.events.append((f"lost {lost}" if req.preemptions else "undone", req.id))
 
 
 @dataclass
@@ -62,18 +62,20 @@ def test_a_group_that_is_too_small_leaves_no_trace(bench):
         def gate(self, view):
             return Open(min_new=3)
 
-    policy = Witness()
-    desk = bench(blocks=16, policy=policy, batching=ByThrees(4, 64))
+    policy, asked = Witness(), list[int]()
+    desk = bench(blocks=16, policy=policy, batching=ByThrees(4, 64), prefix_hits=lambda req: asked.append(req.id) or 1)
+    desk.scheduler.view.step, desk.scheduler.view.last_start = 7, 3
     pair = [desk.submit(3), desk.submit(3)]
     before = [facts(req) for req in pair]
     plan = desk.plan()
     assert not plan
     assert (plan.started, plan.preempted, plan.bound) == (0, 0, "gate")
     assert policy.events == [("started", 0), ("started", 1), ("undone", 1), ("undone", 0)]
-    assert [facts(req) | {"prefix_hit": None} for req in pair] == [fact | {"prefix_hit": None} for fact in before]
-    assert (desk.free, desk.scheduler.view.last_start) == (16, 0)
+    assert [facts(req) for req in pair] == [fact | {"prefix_hit": 1} for fact in before]
+    assert (desk.free, desk.scheduler.view.last_start) == (16, 3)
     desk.submit(3)
-    assert list(desk.plan().tokens.values()) == [3, 3, 3]
+    assert list(desk.plan().tokens.values()) == [2, 2, 2]
+    assert asked == [0, 1, 2], "a prefix is looked up once per wait"
 
 
 def test_a_group_that_is_too_small_has_passed_nobody_over(bench):
@@ -115,11 +117,17 @@ def test_a_swapped_victim_that_restarts_and_is_undone_keeps_its_copy(bench):
         def victims(self, need, requester, candidates, view):
             return [Evict(req, Mode.SWAP) for req in reversed(candidates)]
 
-    desk = bench(blocks=16, policy=Priority(aging=2.0, displace=True), batching=Continuous(1, 64), preemption=Swap())
+    @dataclass
+    class Witnessed(Witness, Priority):
+        pass
+
+    policy = Witnessed(aging=2.0, displace=True)
+    desk = bench(blocks=16, policy=policy, batching=Continuous(1, 64), preemption=Swap())
     old = desk.submit(3, priority=1)
     desk.step()
     desk.submit(3, 1, priority=0)
     assert desk.step().swaps == 3, "copied out"
+    assert policy.events[1] == ("lost 0", 0)
     assert (old.status, old.swapped, old.preemptions) == (Status.PREEMPTED, 3, 1)
     desk.now = 9.0
     desk.submit(3, 1, priority=0)  # `old` goes first by age, and is displaced at once
@@ -183,27 +191,51 @@ def test_a_displacer_gets_no_more_than_the_blocks_it_was_promised(bench):
     assert [req.status for req in desk.run_dry()] == [Status.FINISHED] * 3
 
 
-def test_after_a_displacement_nobody_worse_than_the_evicted_starts(bench):
-    desk = bench(blocks=20, policy=Priority(displace=True), batching=Continuous(2, 64))
-    slow = [desk.submit(8, 2, priority=2), desk.submit(8, 2, priority=2)]
+def test_after_a_displacement_only_those_who_outrank_the_evicted_start(bench):
+    desk = bench(blocks=12, policy=Priority(displace=True), batching=Continuous(4, 64))
+    slow = desk.submit(8, 2, priority=2)
     desk.step()
-    urgent, worst = desk.submit(5, 2, priority=0), desk.submit(1, 2, priority=3)
-    plan = desk.plan()
-    assert plan.tokens == {slow[0]: 1, urgent: 5}
-    assert (slow[1].status, worst.status) == (Status.PREEMPTED, Status.WAITING)
+    urgent, between = desk.submit(5, 2, priority=0), desk.submit(1, 2, priority=1)
+    equal = desk.submit(1, 2, priority=2)  # would fit as well
+    plan = desk.step()
+    assert plan.tokens == {urgent: 5, between: 1}
+    assert (slow.status, equal.status, plan.bound) == (Status.PREEMPTED, Status.WAITING, "kv")
 
 
 def test_in_a_step_that_ran_out_of_kv_nobody_new_starts(bench):
-    desk = bench(blocks=6, batching=Continuous(4, 64))
-    first, second = desk.submit(3, 4), desk.submit(3, 4)
+    desk = bench(blocks=6, policy=Priority(), batching=Continuous(4, 64))
+    first, second = desk.submit(3, 4, priority=1), desk.submit(3, 4, priority=1)
     desk.step()
-    desk.submit(1, 1)  # would fit into what the victim leaves
-    plan = desk.plan()
+    better = desk.submit(1, 1, priority=0)  # would fit into what the victim leaves
+    plan = desk.step()
     assert plan.tokens == {first: 1}
-    assert (second.status, plan.started, plan.bound) == (Status.PREEMPTED, 0, "kv")
+    assert (second.status, better.status, plan.bound) == (Status.PREEMPTED, Status.WAITING, "kv")
+    assert desk.step().tokens == {first: 1, better: 1}
 
 
-def test_the_requester_may_be_its_own_victim_and_then_the_plan_is_made_again(bench):
+def test_a_plan_that_only_evicted_is_made_again_at_once(bench):
+    """Two half-done prefills lack more than the one decode gives back: it may as well go on."""
+
+    @dataclass
+    class Decodes(Preemption):
+        def victims(self, need, requester, candidates, view):
+            return [Evict(req) for req in candidates if req.emitted]
+
+    @dataclass
+    class Twelve(Batching):
+        def quota(self, req, left, view):
+            return 12
+
+    desk = bench(blocks=8, size=4, batching=Twelve(4, 64), admission=Chunk(), preemption=Decodes())
+    desk.submit(24, 1), desk.submit(24, 1)
+    decode = desk.submit(1, 3)
+    desk.step()
+    plan = desk.step()
+    assert plan.tokens == {decode: 2}
+    assert (plan.preempted, plan.started, plan.repeat) == (1, 1, 1)
+
+
+def test_the_requester_may_be_its_own_victim(bench):
     @dataclass
     class Selfless(Preemption):
         def victims(self, need, requester, candidates, view):

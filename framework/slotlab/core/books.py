@@ -86,7 +86,7 @@ class Books:
         req.status, req.computed = Status.RUNNING, cached
         if req.started is None:
             req.started, req.cached = self.view.now, cached
-        req.swapped, req.prefix_hit = 0, None
+        req.swapped = 0
         self.view.last_start = self.view.step
 
     def stop(self, req: RequestState) -> None:

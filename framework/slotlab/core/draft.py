@@ -84,7 +84,7 @@ class Draft:
             req.swapped = self.started.pop(req)
             self.plan.swaps -= req.swapped
             if not req.preemptions:
-                req.started = None
+                req.started, req.cached = None, 0
             if not self.started:
                 self.view.last_start = self.before
             for loser in self.passed.pop(req, ()):
@@ -94,6 +94,7 @@ class Draft:
             lost = computed - req.swapped
             self.plan.swaps += req.swapped
             req.high = max(req.high, computed)
+            req.prefix_hit = None
             req.preemptions += 1
             self.plan.preempted += 1
         req.status = Status.PREEMPTED if req.preemptions else Status.WAITING

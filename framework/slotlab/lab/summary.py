@@ -71,6 +71,8 @@ def table_rows(run: Finished) -> list[Row]:
         load = point.get("rate", point.get("concurrency", 0))
         row = {"load": load, "run": run.name, "tokens/s": point.get("output_throughput")}
         row |= {"mean TTFT": point.get("ttft_mean"), "mean E2E": point.get("e2e_mean")}
+        if "concurrency" in point and "tpot_mean" in point:
+            row["tokens/s of a stream"] = 1 / point["tpot_mean"]
         if light := lightest(point):
             row |= {
                 f"{light} TTFT": point.get(f"tenant_{light}_ttft_mean"),

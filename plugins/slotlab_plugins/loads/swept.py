@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +13,7 @@ from slotlab.workload import Bench
 def check(load: Load, name: str, values: Sequence[float]) -> None:
     """Refuse a sweep without points, points that are not positive, and repeats below 1."""
     require(load.repeats >= 1, "repeats", load.repeats, "at least 1")
-    if not values or min(values) <= 0:
+    if not values or not all(0 < value < math.inf for value in values):
         raise UserError(f"{name}={list(values)}: must be one or more numbers greater than 0")
 
 

@@ -108,12 +108,16 @@ class Quotas(Batching):
 
 @dataclass
 class Grouped(Batching):
-    """Joins by twos while somebody runs and enough wait; never in the step after a start (as TGI)."""
+    """Joins by twos while somebody runs, and not before five steps after the last start (as TGI)."""
 
     def gate(self, view: View) -> Open | Closed:
-        if view.running and view.step - view.last_start < 2:
+        if view.running and view.step - view.last_start < 5:
             return Closed()
         return Open(max_new=3, min_new=2) if view.running else Open()
+
+    def quiet(self, view: View) -> Quiet:
+        waited = view.step - view.last_start
+        return Quiet(steps=5 - waited) if waited < 5 else Quiet()
 
 
 @dataclass
