@@ -42,7 +42,7 @@ class Model:
         raise NotImplementedError
 
     def max_context(self) -> int:
-        """Most tokens of prompt and output together."""
+        """Most tokens whose K and V it can attend to: prompt and output without the last, which is never fed back."""
         raise NotImplementedError
 
     def origin(self) -> str:

@@ -95,6 +95,8 @@ class Paged(Engine):
         from slotlab_kernels.batch import Row
         from slotlab_kernels.sampling import Sampling
 
+        if plan.swaps:
+            raise UserError("preemption by SWAP: engine=paged can only recompute; choose a preemption that does")
         start = perf_counter()
         rows = []
         for req, n in plan.tokens.items():
