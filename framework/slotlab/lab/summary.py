@@ -45,7 +45,7 @@ class Finished:
         return read_table(self.folder / "requests.parquet")
 
 
-def summarise(folder: Path, runs: Sequence[Path]) -> None:
+def summarise(folder: Path, experiment: str, runs: Sequence[Path]) -> None:
     """Print the table and the verdicts of a sweep; write `table.csv`, `verdicts.json`, `curves.png` and `slots.png`."""
     found = [Finished.read(run) for run in runs]
     if not found:
@@ -53,7 +53,7 @@ def summarise(folder: Path, runs: Sequence[Path]) -> None:
     rows = [row for run in found for row in table_rows(run)]
     unit = found[0].meta["time_unit"]
     pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
-    draw_curves({run.name: run.curve for run in found}, folder / "curves.png", title=folder.name, time_unit=unit)
+    draw_curves({run.name: run.curve for run in found}, folder / "curves.png", title=experiment, time_unit=unit)
     draw_slot_charts(folder, found)
     header = list(dict.fromkeys(name for row in rows for name in row))
     print_table(f"times in {'steps' if unit == 'step' else 'seconds'}", header, sorted(rows, key=lambda row: row["load"]))

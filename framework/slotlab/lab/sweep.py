@@ -97,7 +97,7 @@ class Sweep:
 
         write_json(self.folder / "sweep.json", {"experiment": self.experiment, "jobs": self.jobs})
         done = [self.folder / job["folder"] for job in self.jobs if (self.folder / job["folder"] / "curve.json").exists()]
-        summarise(self.folder, [folder for folder in done if read_json(folder / "meta.json")["scalars"]])
+        summarise(self.folder, self.experiment, [folder for folder in done if read_json(folder / "meta.json")["scalars"]])
         for job in self.jobs:
             if job["status"] != "FINISHED":
                 console.print(f"{job['name']}: {job['status']} {job.get('error', '')}", style="red", markup=False)
