@@ -32,7 +32,11 @@ def slotlab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
         monkeypatch.delenv(name, raising=False)
 
     def run(*words: str, tracking: str = "none") -> Said:
-        options = [] if words[:1] in (("plugins",), ("ui",)) or "--help" in words else [f"tracking.kind={tracking}"]
+        options = (
+            []
+            if words[:1] in (("plugins",), ("ui",), ("compare",), ("export",)) or "--help" in words
+            else [f"tracking.kind={tracking}"]
+        )
         monkeypatch.setattr(sys, "argv", ["slotlab", *words, *options])
         try:
             code = command(sys.argv[1:])

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from slotlab.clock import Clock
-from slotlab.errors import require
+from slotlab.errors import UserError, require
 from slotlab.plan import Plan, Result
 from slotlab.request import RequestState
 from slotlab.streams import Streams
 from slotlab.workload import Arrival
+
+MOST_BLOCKS = 10_000_000  # the pool lists its free blocks
 
 
 class Handle(Protocol):
@@ -41,6 +43,10 @@ class Model:
         """The model on a device, as the engine's own kind of object."""
         raise NotImplementedError
 
+    def tokenizer(self) -> Any:
+        """Turns words into token ids, as the engine's own kind of object. UserError if it has none."""
+        raise UserError(f"workload: prompts in words need a tokenizer, and {type(self).__name__} has none; choose another model")
+
     def max_context(self) -> int:
         """Most tokens whose K and V it can attend to: prompt and output without the last, which is never fed back."""
         raise NotImplementedError
@@ -63,7 +69,7 @@ class Engine:
     def __post_init__(self) -> None:
         require(self.device in ("auto", "cpu", "cuda"), "device", self.device, "auto, cpu or cuda")
         require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
-        require(self.num_blocks >= 1, "num_blocks", self.num_blocks, "at least 1")
+        require(1 <= self.num_blocks <= MOST_BLOCKS, "num_blocks", self.num_blocks, f"from 1 to {MOST_BLOCKS}")
 
     @property
     def time_unit(self) -> str:
@@ -78,6 +84,12 @@ class Engine:
         """A new clock that starts at 0."""
         raise NotImplementedError
 
+    def prepare(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        """The arrivals with the token counts of prompts that are words. By default none may be, and all lengths be known."""
+        if any(arrival.text is not None or arrival.output_tokens is None for arrival in arrivals):
+            raise UserError("workload: only engine=paged serves prompts in words and answers of unknown length")
+        return arrivals
+
     def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
         """Forget everything; request ids to come are indices into `arrivals`."""
         raise NotImplementedError
@@ -85,6 +97,17 @@ class Engine:
     def submit(self, plan: Plan) -> Handle:
         """Start to execute a plan."""
         raise NotImplementedError
+
+    def least_time(self, arrivals: Sequence[Arrival], slots: int, tokens: int) -> float | None:
+        """A time below which no schedule can serve `arrivals` with so many slots, and tokens per step; None: not known."""
+        return None
+
+    def work(self) -> Mapping[str, float]:
+        """What was done since `begin`, of a real engine that counts it.
+
+        `flops`, `bytes`, `forward_s` (seconds in forward passes), and the device's `peak_flops` and `peak_bandwidth`.
+        """
+        return {}
 
     def left(self, req: RequestState) -> None:
         """`req` has left: what was kept for it can go."""

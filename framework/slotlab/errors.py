@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 
@@ -22,7 +24,7 @@ class PluginError(RuntimeError):
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
     """For the `__post_init__` of a plugin: refuse an option that is out of range."""
-    if not ok:
+    if not ok or (isinstance(value, float) and not math.isfinite(value)):
         raise UserError(f"{name}={value}: must be {allowed}")
 
 
@@ -43,3 +45,16 @@ def culprit(trace: TracebackType | None, plugins: Iterable[object]) -> tuple[obj
             method = re.sub(r"(\.<locals>\.[^.]*)+$", "", frame.f_code.co_qualname)  # of a generator or lambda: its maker
             found = owner, method.rpartition(".")[2]
     return found
+
+
+@contextmanager
+def blame(*plugins: object) -> Iterator[None]:
+    """An exception out of a method of one of these fails the run with the plugin's name."""
+    try:
+        yield
+    except (PluginError, UserError):
+        raise
+    except (Exception, SystemExit) as error:
+        if found := culprit(error.__traceback__, plugins):
+            raise PluginError(found[0], None, f"{found[1]} raised {type(error).__name__}: {error}") from error
+        raise

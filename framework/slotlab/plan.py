@@ -29,6 +29,7 @@ class Plan:
     kv_reserved: int = 0  # blocks that running requests hold
     started: int = 0
     preempted: int = 0
+    unserved: Sequence[tuple[RequestState, str]] = ()  # who got no token, and why; only if the scheduler logs its decisions
 
     def __bool__(self) -> bool:
         return bool(self.tokens)

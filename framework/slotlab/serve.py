@@ -23,9 +23,13 @@ def serve(
     clock: Clock,
     recorder: Recorder,
     truth: Callable[[int], int | None] = lambda id: None,
+    limit: float = math.inf,
 ) -> None:
-    """Serve every request to its end. `truth` gives a request's output length, for an oracle predictor only."""
+    """Serve every request to its end, or until `limit`. `truth`: a request's output length, for an oracle predictor only."""
     while source or scheduler.unfinished:
+        if clock.now() >= limit:
+            recorder.ended_early = True
+            return abort_all(scheduler, engine, source, clock)
         while due := source.due(clock.now()):
             for req in due:
                 recorder.submitted(scheduler.submit(req, clock.now(), truth(req.id)))
@@ -36,6 +40,7 @@ def serve(
         farewell(scheduler, engine, source, clock)
         plan.until = min(plan.until, source.next_time())
         if plan:
+            plan.until = min(plan.until, limit)
             result = engine.submit(plan).result()
             ends = clock.advance(result.durations)
             executed = perf_counter()
@@ -45,11 +50,19 @@ def serve(
             recorder.host(planned - before, executed - planned, perf_counter() - recorded)
             farewell(scheduler, engine, source, clock)
         elif plan.until < math.inf:
-            clock.sleep_until(plan.until)
+            clock.sleep_until(min(plan.until, limit))
         elif scheduler.unfinished:
             raise stuck(plan, scheduler)  # an error, not a hang
         else:
             assert not source, "the source has more to come, but nothing would make it come"
+
+
+def abort_all(scheduler: Scheduler, engine: Engine, source: Source, clock: Clock) -> None:
+    """Abort every request that has not left, between steps."""
+    books = scheduler.books
+    for req in [*books.running, *books.waiting, *(req for *_, req in books.held)]:
+        scheduler.abort(req)
+    farewell(scheduler, engine, source, clock)
 
 
 def farewell(scheduler: Scheduler, engine: Engine, source: Source, clock: Clock) -> None:

@@ -1,13 +1,19 @@
-"""Where requests come from while a run goes on: an open loop keeps to its times, a closed loop waits for answers."""
+"""Where requests come from while a run goes on: an open loop keeps to its times, a closed loop waits for answers.
+
+In both, an arrival that follows another one is sent its time to think after that one has left.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from typing import Protocol
 
+from slotlab.errors import UserError
 from slotlab.request import Request, RequestState
+from slotlab.streams import Streams
 from slotlab.workload import Arrival, Point
 
 
@@ -50,55 +56,85 @@ class OpenLoop:
     """Requests at fixed times, whatever becomes of them; `rate` requests per unit of the arrivals' time."""
 
     def __init__(self, arrivals: Sequence[Arrival], rate: float = 1.0) -> None:
-        self.queue = deque(request(i, arrival.time / rate, arrival) for i, arrival in enumerate(arrivals))
+        self.arrivals = arrivals
+        self.followers = followers(arrivals)
+        self.ready = [(arrival.time / rate, id) for id, arrival in enumerate(arrivals) if arrival.follows is None]
+        heapify(self.ready)
 
     def due(self, now: float) -> list[Request]:
         """Requests whose time has come."""
         due = []
-        while self.queue and self.queue[0].arrival <= now:
-            due.append(self.queue.popleft())
+        while self.ready and self.ready[0][0] <= now:
+            time, id = heappop(self.ready)
+            due.append(request(id, time, self.arrivals[id]))
         return due
 
     def next_time(self) -> float:
         """When the next one is due."""
-        return self.queue[0].arrival if self.queue else math.inf
+        return self.ready[0][0] if self.ready else math.inf
 
     def left(self, req: RequestState, now: float) -> None:
-        """Nobody waits for an answer."""
+        """Those who waited for its answer start to think."""
+        for id in self.followers.pop(req.id, ()):
+            heappush(self.ready, (now + self.arrivals[id].think, id))
 
     def __bool__(self) -> bool:
-        return bool(self.queue)
+        return bool(self.ready or self.followers)
 
 
-class ClosedLoop:
-    """`concurrency` clients, each of which sends its next request when it has the answer to the last."""
+class ClosedLoop(OpenLoop):
+    """`concurrency` clients, each of which sends its next request when it has the answer to the last.
 
-    def __init__(self, arrivals: Sequence[Arrival], concurrency: int) -> None:
-        self.queue = deque(enumerate(arrivals))
-        self.ready = deque([0.0] * concurrency)
+    A client goes through a session before it takes the next one; `thinks[i]`: how long it then thinks, after answer i.
+    """
 
-    def due(self, now: float) -> list[Request]:
-        """One request for each client that has its answer."""
-        due = []
-        while self.queue and self.ready and self.ready[0] <= now:
-            id, arrival = self.queue.popleft()
-            due.append(request(id, self.ready.popleft(), arrival))
-        return due
-
-    def next_time(self) -> float:
-        """When the next one is due."""
-        return self.ready[0] if self.queue and self.ready else math.inf
+    def __init__(self, arrivals: Sequence[Arrival], concurrency: int, thinks: Sequence[float] = ()) -> None:
+        super().__init__(arrivals)
+        self.thinks = thinks
+        self.queue = deque(id for id, arrival in enumerate(arrivals) if arrival.follows is None)
+        self.ready = [(0.0, self.queue.popleft()) for _ in range(min(concurrency, len(self.queue)))]
 
     def left(self, req: RequestState, now: float) -> None:
-        """Its client is free again."""
-        self.ready.append(now)
+        """Its client is free for the next request."""
+        following = self.followers.pop(req.id, [])
+        if following:
+            heappush(self.ready, (now + self.arrivals[following[0]].think, following[0]))
+            self.queue.extendleft(reversed(following[1:]))  # branches of a session: one client, one after the other
+        elif self.queue:
+            heappush(self.ready, (now + (self.thinks[req.id] if self.thinks else 0.0), self.queue.popleft()))
 
     def __bool__(self) -> bool:
-        return bool(self.queue)
+        return bool(self.ready or self.followers or self.queue)
 
 
-def source(arrivals: Sequence[Arrival], point: Point) -> Source:
-    """The loop that `point` asks for."""
-    if point.concurrency is not None:
+def followers(arrivals: Sequence[Arrival]) -> dict[int, list[int]]:
+    """Indices of the arrivals that wait for each arrival's answer."""
+    waiting: dict[int, list[int]] = defaultdict(list)
+    for id, arrival in enumerate(arrivals):
+        if arrival.follows is not None:
+            assert 0 <= arrival.follows < id, f"arrival {id} follows {arrival.follows}, which does not come before it"
+            waiting[arrival.follows].append(id)
+    return dict(waiting)
+
+
+def mean_rate(arrivals: Sequence[Arrival]) -> float:
+    """Arrivals per unit of their own time, from the first to the last. Raises UserError if they all come at once."""
+    span = arrivals[-1].time - arrivals[0].time if arrivals else 0.0
+    if span <= 0:
+        raise UserError("load: all requests of the workload come at one instant, which no rate can change; choose load=native")
+    return (len(arrivals) - 1) / span
+
+
+def source(arrivals: Sequence[Arrival], point: Point, streams: Streams | None = None, own_times: bool = False) -> OpenLoop:
+    """The loop that `point` asks for. Clients that think need the run's `streams`.
+
+    The times of a workload with `own_times` are scaled by one factor, so that their mean rate becomes that of the point.
+    """
+    if point.concurrency is None:
+        unit = mean_rate(arrivals) if own_times and point.rate is not None else 1.0
+        return OpenLoop(arrivals, 1.0 if point.rate is None else point.rate / unit)
+    if not point.think:
         return ClosedLoop(arrivals, point.concurrency)
-    return OpenLoop(arrivals, 1.0 if point.rate is None else point.rate)
+    assert streams is not None, "times to think are drawn"
+    thinks = point.think * streams("clients").exponential(size=len(arrivals))
+    return ClosedLoop(arrivals, point.concurrency, thinks.tolist())

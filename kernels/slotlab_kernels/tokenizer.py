@@ -1,10 +1,12 @@
 """Text to token ids and back, from a Hugging Face folder or from the metadata of a GGUF file."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
+from slotlab_kernels.chat import ChatTemplate, folder_template, gguf_template
 from slotlab_kernels.gguf_header import GGUFHeader, read_gguf_header
 from slotlab_kernels.hf_config import folder_eos
 from slotlab_kernels.shape import ModelFileError
@@ -15,14 +17,27 @@ _CONTROL, _USER_DEFINED = 3, 4
 class Tokenizer:
     """A tokenizer and the id that ends a generation, `eos_id`; None where the files name none."""
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer, eos_id: int | None, bos_id: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: tokenizers.Tokenizer,
+        eos_id: int | None,
+        bos_id: int | None = None,
+        template: ChatTemplate | None = None,
+    ) -> None:
         self._tokenizer = tokenizer
         self._first = [] if bos_id is None else [bos_id]
+        self._template = template
         self.eos_id = eos_id
 
     def encode(self, text: str) -> list[int]:
         """The ids of a prompt, with the first token that the model wants before it, if any."""
         return self._first + self._tokenizer.encode(text).ids
+
+    def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
+        """The ids of a conversation, (role, words) each, as the model's chat template writes it, special tokens and all."""
+        if self._template is None:
+            raise ModelFileError("the model has no chat template: its prompts must be plain words")
+        return self._tokenizer.encode(self._template.render(messages), add_special_tokens=False).ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of ids, special tokens included; bytes that are no UTF-8 yet become the replacement character."""
@@ -43,7 +58,7 @@ def _from_folder(folder: Path) -> Tokenizer:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises no narrower class
         raise ModelFileError(f"{path}: is not a tokenizer ({error})") from None
-    return Tokenizer(tokenizer, folder_eos(folder))
+    return Tokenizer(tokenizer, folder_eos(folder), template=folder_template(folder))
 
 
 def _from_gguf(header: GGUFHeader) -> Tokenizer:
@@ -60,7 +75,7 @@ def _from_gguf(header: GGUFHeader) -> Tokenizer:
         raise ModelFileError(f"{header.path}: the vocabulary and its merges do not fit ({error})") from None
     with_bos = header.get("tokenizer.ggml.add_bos_token", bool, False)
     bos = header.get("tokenizer.ggml.bos_token_id", int) if with_bos else None
-    return Tokenizer(tokenizer, header.fields.get("tokenizer.ggml.eos_token_id"), bos)
+    return Tokenizer(tokenizer, header.fields.get("tokenizer.ggml.eos_token_id"), bos, gguf_template(header))
 
 
 def _byte_level_bpe(header: GGUFHeader, split: pre_tokenizers.PreTokenizer) -> tokenizers.Tokenizer:

@@ -196,11 +196,38 @@ def test_a_deadlock_over_kv_names_the_preemption(run, arrive):
         run(arrive([4, 4], prompts=3), blocks=8, size=1, preemption=nobody)
 
 
-@pytest.mark.parametrize("wake_at", [0.0, -1.0, math.nan])
+@pytest.mark.parametrize("wake_at", [0.0, -1.0])
 def test_a_gate_that_wakes_in_the_past_is_an_error_and_not_a_hang(run, arrive, wake_at):
     gate = broken(Batching, "gate", lambda self, view: Closed(wake_at))
     with blamed(f"Broken: gate is closed until {wake_at}, and it is 0.0 already"):
         run(arrive([4]), batching=gate)
+
+
+@pytest.mark.parametrize("wake_at", [math.nan, "soon", None])
+def test_a_gate_that_answers_no_time_is_named(run, arrive, wake_at):
+    gate = broken(Batching, "gate", lambda self, view: Closed(wake_at))
+    with blamed(f"Broken: gate answered {wake_at!r}: must be a time"):
+        run(arrive([4]), batching=gate)
+
+
+@pytest.mark.parametrize("until", [math.nan, "soon", None])
+def test_a_hold_that_names_no_time_is_named(run, arrive, until):
+    admission = broken(Admission, "admit", lambda self, req, view: Hold(until))
+    with blamed(f"Broken: admit answered {until!r}: must be a time"):
+        run(arrive([4]), admission=admission)
+
+
+def test_endless_rests_end_in_an_error(run, arrive):
+    admission = broken(Admission, "admit", lambda self, req, view: Hold(view.now + 1e-9))
+    with blamed("Broken: request 0: 51 steps and rests computed nothing new"):
+        run(arrive([4]), admission=admission, patience=50)
+
+
+def test_a_rank_that_cannot_be_compared_is_named(run, arrive):
+    contest = broken(Policy, "on_misfit", lambda self, req, why, view: Verdict.PREEMPT)
+    contest.rank = lambda req, view: None
+    with blamed("Broken: request 1: rank answered None: '>' not supported between instances of 'NoneType' and 'NoneType'"):
+        run(arrive([4, 4]), policy=contest, batching=Batching(1))
 
 
 def test_steps_that_only_repeat_work_end_in_an_error(run, arrive):
@@ -208,7 +235,7 @@ def test_steps_that_only_repeat_work_end_in_an_error(run, arrive):
     flip = broken(Policy, "rank", lambda self, req, view: (req.seq + view.step) % 2)
     sips = broken(Batching, "quota", lambda self, req, left, view: 1)
     sips.max_num_seqs = 1
-    with pytest.raises(PluginError, match=r"request [01]: 51 steps computed nothing new"):
+    with pytest.raises(PluginError, match=r"request [01]: 51 steps and rests computed nothing new"):
         run(arrive([2, 2], prompts=4), policy=flip, batching=sips, patience=50)
 
 

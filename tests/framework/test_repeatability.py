@@ -8,7 +8,7 @@ import sys
 
 CODE = """
 import hashlib
-from slotlab import Point, Streams, Tenant
+from slotlab import Point, Streams
 from slotlab.core.blocks import BlockPool
 from slotlab.core.scheduler import Scheduler
 from slotlab.record.recorder import Recorder
@@ -17,13 +17,14 @@ from slotlab.sources import source
 from slotlab_plugins.admission.prompt import Prompt
 from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.engines.simulated import Simulated
+from slotlab_plugins.laws.tenants import TenantTraffic as Tenant
 from slotlab_plugins.policies.priority import Priority
 from slotlab_plugins.policies.vtc import VTC
 from slotlab_plugins.preemption.victims import LowestRank
-from slotlab_plugins.workloads.poisson import Poisson
+from slotlab_plugins.workloads.synthetic import Synthetic
 
 tenants = [Tenant("ann"), Tenant("bob", share=2.0, weight=3.0), Tenant("cyd", priority=1), Tenant("dee")]
-workload = Poisson(requests=120, tenants=tenants)
+workload = Synthetic(requests=120, tenants=tenants)
 for policy in (VTC(), Priority(aging=0.1, displace=True)):
     arrivals = list(workload.draw(Streams(5, 1)))
     engine, recorder = Simulated(num_blocks=60), Recorder()

@@ -14,7 +14,16 @@ import pandas as pd
 import pytest
 
 QUICK = ("engine=simulated", "load.rates=[50,200]", "workload.requests=40")
-REPEATABLE = ("requests.parquet", "steps.parquet", "slots.parquet", "curve.json", "curve.csv", "curve.png", "config.yaml")
+REPEATABLE = (
+    "requests.parquet",
+    "steps.parquet",
+    "slots.parquet",
+    "series.parquet",
+    "curve.json",
+    "curve.csv",
+    "curve.png",
+    "config.yaml",
+)
 
 
 def test_a_run_leaves_a_folder_that_is_complete_without_mlflow(slotlab):
@@ -40,7 +49,7 @@ def test_two_virtual_runs_of_one_seed_leave_identical_bytes(slotlab):
 
 def test_jumps_leave_the_bytes_of_single_steps(slotlab):
     jumped, single = slotlab(*QUICK, "policy=vtc").folder, slotlab(*QUICK, "policy=vtc", "engine.jump=false").folder
-    for name in ("requests.parquet", "steps.parquet", "slots.parquet", "curve.json"):
+    for name in ("requests.parquet", "steps.parquet", "slots.parquet", "series.parquet", "curve.json"):
         assert (jumped / name).read_bytes() == (single / name).read_bytes(), name
 
 
@@ -67,11 +76,11 @@ def test_another_seed_or_repeat_draws_other_requests(slotlab):
         (["workload=explicit"], "workload.lengths=[]: must be one or more"),
         (["workload.tenants=[]"], "workload.tenants=[]: must be one or more"),
         (["workload.tenants=[{name:a,share:-2}]"], "workload.tenants[a].share=-2.0: must be greater than 0"),
-        (["workload.output.law=zipf"], "workload.output.law=zipf: must be lognormal or fixed"),
+        (["workload.output.law=pareto"], "workload.output.law=pareto: must be"),
         (["model=gguf"], "model.path=None: must be the path of a model"),
         (["model=gguf", "model.path=/nope"], "model.path: /nope"),
         (["engine.device=tpu"], "engine.device=tpu: must be auto, cpu or cuda"),
-        (["engine.num_blocks=0"], "engine.num_blocks=0: must be at least 1"),
+        (["engine.num_blocks=0"], "engine.num_blocks=0: must be from 1 to 10000000"),
         (["batching.max_num_seqs=0"], "batching.max_num_seqs=0: must be at least 1"),
         (["load.rates=[]"], "load.rates=[]: must be one or more numbers greater than 0"),
         (["load.repeats=0"], "load.repeats=0: must be at least 1"),
@@ -81,6 +90,14 @@ def test_another_seed_or_repeat_draws_other_requests(slotlab):
         (["-m", "policy=fcfs,sjf", "policy.aging=1"], "policy.aging: FCFS has no option aging"),
         (["hydra.run.dir=/proc/nope"], "/proc/nope"),
         (["nonsense"], "nonsense"),
+        (["+sed=3"], "sed: no such option or group; did you mean seed?"),
+        (["policy=[fcfs]"], "policy=[fcfs]: must be one of fcfs"),
+        (["~policy"], "~policy: must be one of fcfs"),
+        (["policy=sjf", "policy.aging=inf"], "policy.aging=inf: must be at least 0"),
+        (["engine.num_blocks=100000000000"], "engine.num_blocks=100000000000: must be from 1 to 10000000"),
+        (["engine.ops={rope:torch}"], "to add an entry write +engine.ops.rope=VALUE"),
+        (["workload.tenants=[{nam:a}]"], "has no option nam; did you mean name?"),
+        (["-m", "policy=glob(zz*)"], "the sweep is empty"),
     ],
 )
 def test_bad_input_gets_one_line_and_exit_code_2(slotlab, words, line):
@@ -115,7 +132,9 @@ def test_a_sweep_runs_every_combination_and_compares_them(slotlab):
     assert [job["name"] for job in jobs] == [f"{p}, max_num_seqs={n}" for p in ("fcfs", "sjf_oracle") for n in (2, 4)]
     assert {"table.csv", "curves.png", "verdicts.json"} <= {path.name for path in said.folder.iterdir()}
     verdicts = json.loads((said.folder / "verdicts.json").read_text())
-    assert verdicts[0].startswith("sjf_oracle, max_num_seqs=2 against fcfs, max_num_seqs=2: won on mean TTFT")
+    for slots in (2, 4):
+        expected = f"sjf_oracle, max_num_seqs={slots} against fcfs, max_num_seqs={slots}: won on mean TTFT"
+        assert any(verdict.startswith(expected) for verdict in verdicts), verdicts
 
 
 def test_all_policies_run_by_glob(slotlab):
@@ -146,7 +165,7 @@ def test_a_workload_with_times_of_its_own_is_served_at_them_unless_a_load_is_ask
     assert list(pd.read_parquet(said.folder / "requests.parquet")["scheduled_arrival"]) == [0, 4]
     said = slotlab(*words, "load=rates", "load.rates=[2]")
     assert "load=native" not in said.out
-    assert list(pd.read_parquet(said.folder / "requests.parquet")["scheduled_arrival"]) == [0, 2]
+    assert list(pd.read_parquet(said.folder / "requests.parquet")["scheduled_arrival"]) == [0, 0.5]
 
 
 def test_a_request_that_never_fits_is_rejected_with_its_reason_and_the_run_goes_on(slotlab):
@@ -167,6 +186,40 @@ def test_a_failed_job_does_not_stop_the_others(slotlab, tmp_path, monkeypatch):
     assert "bad: FAILED: Bad: order raised RuntimeError: no idea" in said.stdout
     (sweep,) = tmp_path.glob("slotlab-runs/*/*")
     assert [job["status"] for job in json.loads((sweep / "sweep.json").read_text())["jobs"]] == ["FAILED", "FINISHED"]
+
+
+def test_a_second_ctrl_c_loses_nothing(tmp_path):
+    words = ["load.rates=[50]", "workload.requests=5000"]
+    process = subprocess.Popen(command_line(*words), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
+    wait_for(lambda: mlflow_runs(tmp_path))
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    (folder,) = tmp_path.glob("slotlab-runs/*/*")
+    assert json.loads((folder / "meta.json").read_text())["status"] == "KILLED"
+    assert (folder / "requests.parquet").exists() and mlflow_runs(tmp_path) == ["KILLED"]
+
+
+def test_brackets_in_a_path_are_no_markup(slotlab, tmp_path, monkeypatch):
+    """rich would read them as its own, and fail or print another path."""
+    folder = tmp_path / "b[red] [bold]x"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    said = slotlab(*QUICK)
+    assert said.code == 0 and f"folder: {folder}" in said.out
+
+
+def test_runs_at_other_loads_or_on_other_clocks_are_not_compared(slotlab):
+    closed = ("load=concurrencies", "load.concurrencies=[1],[8]", "engine=simulated", "workload.requests=40")
+    assert "not compared, they have different load points" in slotlab("-m", *closed).out
+    assert "their clocks count different units" in slotlab("-m", *QUICK, "engine.cost=linear,unit").out
+
+
+def test_everything_rejected_says_why(slotlab):
+    said = slotlab(*QUICK, "engine.num_blocks=3")
+    assert "requests rejected: needs " in said.out
 
 
 def test_a_tracking_server_that_is_down_costs_one_line_and_keeps_the_folder(slotlab):

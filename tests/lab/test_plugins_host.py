@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -73,6 +74,26 @@ def test_what_is_broken_is_listed_with_its_reason_and_the_rest_works(plugin_file
     plugin_file(text)
     found = host.Plugins()
     assert any(reason in (choice.error or "") for choice in found.broken), found.broken
+    assert found.choices["policy", "fcfs"].plugin == "builtin"
+
+
+def test_a_plugin_file_never_takes_the_place_of_another_module(plugin_file):
+    import random
+
+    plugin_file(LIFO, "random.py")
+    assert ("policy", "lifo") in host.Plugins().choices and sys.modules["random"] is random
+
+
+def test_a_plugin_that_exits_does_not_take_the_lab_down(plugin_file):
+    plugin_file("raise SystemExit(3)")
+    (broken,) = host.Plugins().broken
+    assert broken.error == "SystemExit: 3"
+
+
+def test_a_plugin_file_with_a_name_that_is_taken_is_refused(plugin_file):
+    plugin_file(LIFO, "builtin.py")
+    found = host.Plugins()
+    assert found.broken[0].error == "the plugin name builtin is taken: rename one of the two"
     assert found.choices["policy", "fcfs"].plugin == "builtin"
 
 

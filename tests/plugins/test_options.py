@@ -37,7 +37,7 @@ class Idle:
         (lambda: Simulated(cost="cubic"), "cost=cubic: must be unit or linear"),
         (lambda: Simulated(per_token=-1.0), "per_token=-1.0: must be at least 0"),
         (lambda: Simulated(per_step=0.0), "per_step=0.0: must be greater than 0"),
-        (lambda: Simulated(num_blocks=0), "num_blocks=0: must be at least 1"),
+        (lambda: Simulated(num_blocks=0), "num_blocks=0: must be from 1 to 10000000"),
         (lambda: Simulated(device="tpu"), "device=tpu: must be auto, cpu or cuda"),
         (lambda: Rates(rates=[]), "rates=[]: must be one or more numbers greater than 0"),
         (lambda: Rates(rates=[1.0, 0.0]), "rates=[1.0, 0.0]: must be one or more numbers greater than 0"),
@@ -83,5 +83,6 @@ def test_the_built_in_choices_are_all_there():
     assert sorted(collect("admission")) == ["prompt"]
     assert sorted(collect("preemption")) == ["lowest_rank", "newest"]
     assert sorted(collect("predictors")) == ["none", "oracle"]
-    assert sorted(collect("workloads")) == ["explicit", "poisson"]
-    assert sorted(collect("loads")) == ["concurrencies", "multiples", "native", "rates"]
+    traces = ["azure", "bailian", "burstgpt", "lengths", "mooncake", "rerun", "servegen", "vidur"]
+    assert sorted(collect("workloads")) == sorted([*traces, "explicit", "poisson", "text"])
+    assert sorted(collect("loads")) == ["auto", "concurrencies", "multiples", "native", "rates", "until_ci"]

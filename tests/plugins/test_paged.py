@@ -136,3 +136,41 @@ def test_sampled_tokens_do_not_depend_on_the_batch_either():
         paged.temperature = 0.0
     assert outputs[0] == outputs[1]
     assert len({token for output in outputs[0].values() for token in output}) > 20, "it does not sample"
+
+
+def test_warm_up_leaves_no_trace_and_sees_no_measured_prompt(monkeypatch):
+    """Its prompts are its own; whether it ran or not, the requests find an empty cache and get the same tokens."""
+    from slotlab_kernels.runner import ModelRunner
+
+    seen: list[list[int]] = []
+    step = ModelRunner.step
+    monkeypatch.setattr(ModelRunner, "step", lambda self, rows: seen.extend(list(row.ids) for row in rows) or step(self, rows))
+    warm = Watched("cpu", 16, 64, "fp32")
+    warm.open(Random(TINY))
+    assert {id for ids in seen for id in ids} == {1} and not warm.runner.cache.all.any()
+    monkeypatch.setattr(Watched, "_warm_up", lambda self: None)
+    cold = Watched("cpu", 16, 64, "fp32")
+    cold.open(Random(TINY))
+    logits = []
+    for paged in (warm, cold):
+        paged.logits = {}
+        paged.begin(ARRIVALS, Streams(0))
+        scheduler = Scheduler(BlockPool(64, 16), None, Continuous(4, 64))
+        serve(source(ARRIVALS, Point()), scheduler, paged, paged.clock(), Recorder())
+        logits.append(paged.logits)
+    assert logits[0] == logits[1]
+
+
+def test_work_is_counted_from_begin_to_begin():
+    paged = engine("tiny", "fp32", 64)
+    paged.logits = {}
+    paged.begin(ARRIVALS, Streams(0))
+    assert paged.work()["flops"] == paged.work()["bytes"] == 0
+    recorder = Recorder()
+    serve(source(ARRIVALS, Point()), Scheduler(BlockPool(64, 16), None, Continuous(4, 64)), paged, paged.clock(), recorder)
+    work = paged.work()
+    tokens = sum(PROMPTS) + sum(OUTPUTS) - len(OUTPUTS)
+    assert paged._work.tokens == tokens and paged._work.logits == sum(OUTPUTS) and paged._work.steps == recorder.count
+    assert work["forward_s"] > 0 and work["peak_flops"] > 0
+    paged.begin(ARRIVALS, Streams(0))
+    assert paged.work()["flops"] == 0

@@ -8,7 +8,17 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from slotlab.core.blocks import BlockPool
+from slotlab.core.scheduler import Scheduler
+from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
+from slotlab.record.recorder import Recorder
 from slotlab.record.schema import REQUESTS, SLOTS, STEPS, pa
+from slotlab.record.tables import frames
+from slotlab.serve import serve as serve_source
+from slotlab.sources import OpenLoop
+from slotlab.streams import Streams
+from slotlab.workload import Arrival
+from slotlab_plugins.engines.simulated import Simulated
 
 Tables = dict[str, pd.DataFrame]
 Serve = Callable[..., Tables]
@@ -123,3 +133,43 @@ def requests_of() -> Callable[..., pd.DataFrame]:
 def no_steps() -> pd.DataFrame:
     """An empty table `steps`."""
     return frame([], STEPS)
+
+
+@pytest.fixture(scope="session")
+def steps_of() -> Callable[..., pd.DataFrame]:
+    """A table `steps` from rows made with keyword arguments; see `step_row`. They follow each other without a gap."""
+
+    def make(*rows: dict[str, Any]) -> pd.DataFrame:
+        table, now = [], 0.0
+        for i, row in enumerate(rows):
+            table.append(step_row(i, now, **{"computing": 1, "held": 1, **row}))
+            now += table[-1]["duration"]
+        return frame(table, STEPS)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def simulate() -> Callable[..., Tables]:
+    """Serve requests on the simulated engine; see `simulate_requests`."""
+    return simulate_requests
+
+
+def simulate_requests(
+    lengths: Sequence[int],
+    times: Sequence[float] | None = None,
+    prompts: int = 1,
+    slots: int = 4,
+    tokens: int = 512,
+    blocks: int = 10_000,
+    **engine: Any,
+) -> Tables:
+    """The tables `requests` and `steps`: fcfs, continuous batching, blocks of 4 tokens, unit steps unless `engine` says more."""
+    arrivals = [Arrival(time, prompts, n, n) for time, n in zip(times or [0.0] * len(lengths), lengths, strict=True)]
+    simulated, recorder = Simulated(num_blocks=blocks, block_size=4, **{"cost": "unit", **engine}), Recorder(block_size=4)
+    pool = BlockPool(blocks, 4)
+    scheduler = Scheduler(pool, Policy(), Batching(slots, tokens), Admission(), Preemption(), Predictor())
+    simulated.begin(arrivals, Streams(0))
+    serve_source(OpenLoop(arrivals), scheduler, simulated, simulated.clock(), recorder)
+    requests, steps = frames(recorder)
+    return {"requests": requests, "steps": steps}

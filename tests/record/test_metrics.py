@@ -3,11 +3,12 @@
 import fnmatch
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slotlab.record.bounds import BOUNDS, ORACLE
+from slotlab.record.hardware import HARDWARE
 from slotlab.record.latency import token_gaps
 from slotlab.record.metrics import METRICS, SLO, aggregate, point_metrics
 from slotlab.record.percentiles import PERCENTILES
@@ -62,20 +63,14 @@ def test_every_figure_by_hand(requests_of, no_steps):
     assert {key: found[key] for key in expected} == pytest.approx(expected)
 
 
-def test_steps_are_weighted_by_their_durations(requests_of, no_steps):
-    steps = pd.DataFrame(
-        {
-            "duration": [1.0, 3.0],
-            "computing": [4, 1],
-            "held": [4, 2],
-            "running": [4, 2],
-            "kv_used": [8, 4],
-            "decode_tokens": [0, 1],
-            "prefill_tokens": [40, 0],
-            "recomputed_tokens": [0, 9],
-        }
+def test_steps_are_weighted_by_their_durations(requests_of, steps_of):
+    """Prompts of 40 tokens in all; the second request is preempted, and needs 9 computed again."""
+    steps = steps_of(
+        {"duration": 1.0, "computing": 4, "held": 4, "running": 4, "kv_used": 8, "prefill_tokens": 40},
+        {"duration": 3.0, "computing": 1, "held": 2, "running": 2, "kv_used": 4, "decode_tokens": 1, "recomputed_tokens": 9},
     )
-    found = figures(requests_of({"times": [1, 5]}), steps)
+    rows = [{"times": [1], "prompt_tokens": 30}, {"times": [1, 5], "preemptions": 1, "recomputed_tokens": 9, "prompt_tokens": 10}]
+    found = figures(requests_of(*rows), steps)
     expected = {
         "slot_utilisation": 7 / (4 * 5),
         "kv_utilisation": 20 / (16 * 5),
@@ -85,6 +80,28 @@ def test_steps_are_weighted_by_their_durations(requests_of, no_steps):
         "recompute_tax": 9 / 50,
     }
     assert {key: found[key] for key in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("lie", "line"),
+    [
+        ({"prompt_tokens": 9}, "tokens are not conserved: the steps computed 8 prefill_tokens, the requests say 16"),
+        ({"output_tokens": 9}, "tokens are not conserved: the steps computed 28 decode_tokens, the requests say"),
+        ({"recomputed_tokens": 3}, "tokens are not conserved: the steps computed 0 recomputed_tokens, the requests say 3"),
+        ({"finish": 40.0}, "Little's law does not hold: requests were running for "),
+    ],
+)
+def test_tables_that_contradict_each_other_are_refused(serve, lie, line):
+    """inference-sim #1115, #1122: requests and tokens were lost, or counted twice."""
+    tables = serve(LENGTHS)
+    requests, steps = tables["requests"].copy(), tables["steps"]
+    for name, value in lie.items():
+        requests.loc[0, name] = value
+    with pytest.raises(AssertionError, match=line):
+        figures(requests, steps)
+    figures(
+        requests.assign(status=["aborted", *requests["status"][1:]], finish=requests["finish"].mask(requests.index == 0)), steps
+    )
 
 
 def test_without_requests_only_counts_are_defined(requests_of, no_steps):
@@ -153,8 +170,18 @@ def test_every_key_has_a_definition(serve):
     found = figures(tables["requests"], tables["steps"])
     undefined = [key for key in aggregate([found, found]) if not any(fnmatch.fnmatch(key, name) for name in METRICS)]
     assert undefined == []
-    unused = [name for name in METRICS if not fnmatch.filter(aggregate([found, found]), name)]
-    assert unused == ["max_throughput", "goodput_at_slo", "knee_rate", "ttft_p99_at_ref_rate"]
+    elsewhere = {
+        *BOUNDS,
+        *HARDWARE,
+        *ORACLE,
+        "repeats",
+        "ended_early",
+        "max_throughput",
+        "goodput_at_slo",
+        "knee_rate",
+        "ttft_p99_at_ref_rate",
+    }
+    assert {name for name in METRICS if not fnmatch.filter(aggregate([found, found]), name)} == elsewhere
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,5 +1,6 @@
 """A clean environment for every test, and what several tests need."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_NAME", "MLFLOW_RUN_ID", "
 def no_mlflow_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
+    logging.getLogger("slotlab.tracking.store").disabled = False  # as Hydra leaves it after a test that ran the command line
 
 
 @pytest.fixture(scope="session")

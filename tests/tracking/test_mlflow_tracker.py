@@ -65,6 +65,16 @@ def test_points_become_metrics_whose_step_is_the_index(tracker: Tracker, client:
     assert [(point.step, point.value) for point in history] == [(0, 0.5), (1, 2.0)]
 
 
+def test_a_series_of_any_length_is_logged_by_the_second(tracker: Tracker, client: MlflowClient) -> None:
+    tracker.start(info())
+    long = {second: second / 2 for second in range(1500)}
+    tracker.series(3, {"queue_depth": long, "service_a/b": {7: 1.0, 8: math.nan}})
+    run = finished(tracker)
+    history = client.get_metric_history(run, "series_p3/queue_depth")
+    assert {point.step: point.value for point in history} == long
+    assert [point.step for point in client.get_metric_history(run, "series_p3/service_a/b")] == [7]
+
+
 def test_undefined_metrics_are_not_logged(tracker: Tracker, client: MlflowClient) -> None:
     tracker.start(info())
     tracker.point(0, {"a": math.nan, "b": math.inf, "c": None, "d": 1.0})  # type: ignore[dict-item]

@@ -27,6 +27,13 @@ def whole(plugin: object, hook: str, req: object, answer: int) -> int:
         raise PluginError(plugin, req, f"{hook} answered {answer!r}: must be a whole number") from None
 
 
+def moment(plugin: object, hook: str, answer: float) -> float:
+    """`answer`, if it is a time: a number, infinity included."""
+    if not isinstance(answer, int | float) or answer != answer:
+        raise PluginError(plugin, None, f"{hook} answered {answer!r}: must be a time")
+    return answer
+
+
 def claim(plugin: object, hook: str, req: object, allowed: dict[RequestState, None]) -> RequestState:
     """Take a request that a plugin named out of those it may name."""
     if not isinstance(req, RequestState) or req not in allowed:

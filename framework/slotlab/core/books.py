@@ -6,6 +6,7 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from slotlab.core.answers import moment
 from slotlab.core.blocks import BlockPool
 from slotlab.decisions import Accept, Hold, Reject
 from slotlab.errors import PluginError
@@ -59,7 +60,7 @@ class Books:
                 req.status = Status.WAITING
                 plugins.policy.arrived(req, self.view)
                 self.waiting.add(req)
-            case Hold(until) if until > self.view.now:
+            case Hold(until) if moment(plugins.admission, "admit", until) > self.view.now:
                 req.status = Status.HELD
                 heapq.heappush(self.held, (until, req.seq, req))
             case Reject(reason):

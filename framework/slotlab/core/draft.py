@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slotlab.core.answers import expect
 from slotlab.core.books import Books
-from slotlab.decisions import Mode, StepBudget
+from slotlab.decisions import Misfit, Mode, StepBudget, Verdict
 from slotlab.plan import Plan
 from slotlab.request import RequestState, Status
 
@@ -24,6 +24,7 @@ class Draft:
         "plan",
         "plugins",
         "pool",
+        "refused",
         "slots",
         "started",
         "view",
@@ -35,6 +36,7 @@ class Draft:
         self.evicted: list[RequestState] = []
         self.started: dict[RequestState, int] = {}  # and how many tokens came back from host memory
         self.passed: dict[RequestState, Sequence[RequestState]] = {}  # whom a started one passed over, if anybody
+        self.refused: dict[RequestState, tuple[Misfit, Verdict]] = {}  # who was asked and did not fit
         self.before = self.view.last_start
         self.paused: dict[RequestState, None] = {}  # running, but without a slot
         batching = self.plugins.batching

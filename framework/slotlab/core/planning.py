@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from slotlab.core.answers import claim, expect, whole
+from slotlab.core.answers import claim, expect, moment, whole
 from slotlab.core.books import Books
 from slotlab.core.draft import Draft
 from slotlab.core.quiet import allow_repeats
@@ -125,7 +125,7 @@ class Planning(Draft):
             return
         gate = expect(self.plugins.batching, "gate", self.plugins.batching.gate(self.view), Open, Closed)
         if isinstance(gate, Closed):
-            self.plan.until, self.plan.bound = gate.wake_at, "gate"
+            self.plan.until, self.plan.bound = moment(self.plugins.batching, "gate", gate.wake_at), "gate"
             return
         self._admit(gate)
         if len(self.started) < gate.min_new:
@@ -149,7 +149,9 @@ class Planning(Draft):
                     return
             elif verdict is Verdict.SKIP and req.bypassed < self.max_bypass:
                 skipped[req] = None
+                self.refused[req] = why, verdict
             else:
+                self.refused[req] = why, Verdict.STOP
                 return
 
     def _verdict(self, req: RequestState, why: Misfit) -> Verdict:
@@ -215,8 +217,7 @@ class Planning(Draft):
         wants = self._wants(req)
         if isinstance(wants, Misfit):
             return False
-        mine = self.view.rank(req)
-        worse = [other for other in self.books.running if self.view.rank(other) > mine]
+        worse = self._worse(req)
         need = Need(max(0, self.pool.shortage(req, wants[2])), int(why is Misfit.SLOTS))
         chosen, blocks, slots = [], 0, 0
         for victim, mode in self._victims(need, req, worse):
@@ -234,6 +235,14 @@ class Planning(Draft):
         promised = self._grant(req, cached, n, commit)
         assert promised, f"request {req.id} was promised a place that is not there"
         return True
+
+    def _worse(self, req: RequestState) -> list[RequestState]:
+        """Running requests of strictly worse rank than `req`."""
+        mine, rank = self.view.rank(req), self.view.rank
+        try:
+            return [other for other in self.books.running if rank(other) > mine]
+        except TypeError as error:
+            raise PluginError(self.plugins.policy, req, f"rank answered {mine!r}: {error}") from error
 
     def _victims(self, need: Need, req: RequestState, candidates: Sequence[RequestState]) -> Iterator[tuple[RequestState, Mode]]:
         plugin, allowed = self.plugins.preemption, dict.fromkeys(candidates)

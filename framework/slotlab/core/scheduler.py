@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from itertools import chain
 
 from slotlab.core.answers import whole
 from slotlab.core.blocks import BlockPool
 from slotlab.core.books import Books, Plugins
 from slotlab.core.planning import Planning
-from slotlab.errors import PluginError, culprit
+from slotlab.core.unserved import unserved
+from slotlab.errors import PluginError, blame
 from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
 from slotlab.plan import Plan, Result, split_work
 from slotlab.request import Request, RequestState, RequestView, Status
@@ -21,7 +22,7 @@ class Scheduler:
     """`submit` requests; then `plan` a step, have an engine execute it, and `commit` the result, over and over.
 
     `max_context`: most tokens that the model can attend to. `max_bypass`: most requests that may start past one that was
-    skipped. `patience`: steps without a new token until the run is an error.
+    skipped. `patience`: steps without a new token until the run is an error. `log_decisions`: plans say who got nothing, and why.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Scheduler:
         max_context: int = sys.maxsize,
         max_bypass: int = 1000,
         patience: int = 10_000,
+        log_decisions: bool = False,
     ) -> None:
         self.plugins = Plugins(
             policy or Policy(),
@@ -47,6 +49,7 @@ class Scheduler:
         )
         self.books = Books(pool, self.plugins, prefix_hits)
         self.max_context, self.max_bypass, self.patience = max_context, max_bypass, patience
+        self.log_decisions = log_decisions
         self.in_flight: Plan | None = None
         self.arrivals = self.fruitless = 0
 
@@ -62,8 +65,8 @@ class Scheduler:
 
     def submit(self, req: Request, now: float, truth: int | None = None) -> RequestState:
         """Queue a request, or hold it, or reject it: `status` says which. `truth` is for an oracle predictor only."""
-        self.view.now = now
-        with self._blame():
+        self.view.now, self.fruitless = now, 0
+        with blame(*self.plugins):
             predictor = self.plugins.predictor
             estimate = whole(predictor, "predict", req, predictor.predict(req, truth if predictor.oracle else None))
             state = RequestState.of(req, self.arrivals, min(max(1, estimate), req.max_tokens), now)
@@ -91,7 +94,7 @@ class Scheduler:
     def abort(self, req: RequestState) -> None:
         """Between steps only: an engine may be writing to the blocks of a planned request."""
         assert self.in_flight is None, "abort must wait for the step in flight"
-        with self._blame():
+        with blame(*self.plugins):
             self.books.abort(req)
 
     def plan(self, now: float) -> Plan:
@@ -99,10 +102,14 @@ class Scheduler:
         assert self.in_flight is None, "the last plan was not committed"
         self.view.now = now
         preempted = 0
-        with self._blame():
+        with blame(*self.plugins):
             self.books.release_held()
-            while not (plan := Planning(self.books, self.max_bypass).build()) and plan.preempted:
+            planning = Planning(self.books, self.max_bypass)
+            while not (plan := planning.build()) and plan.preempted:
                 preempted += plan.preempted  # all it did was to evict, so now there is room
+                planning = Planning(self.books, self.max_bypass)
+            if self.log_decisions:
+                plan.unserved = list(unserved(planning))
             if not (plan or plan.until > now):
                 raise PluginError(self.plugins.batching, None, f"gate is closed until {plan.until}, and it is {now} already")
         if preempted:
@@ -110,6 +117,8 @@ class Scheduler:
         if plan:
             self.in_flight = plan
             self.view.step += 1
+        else:
+            self._watchdog(0, 1)  # a rest; endless ones are an error too
         return plan
 
     def commit(self, plan: Plan, result: Result, now: float) -> None:
@@ -135,7 +144,7 @@ class Scheduler:
                 work.append((req, new, emitted))
         self.view.prefill_clock += fresh
         self._watchdog(fresh + sum(result.emitted), steps)
-        with self._blame():
+        with blame(*self.plugins):
             if watches:
                 self.plugins.policy.served(work, steps)
             for req in finished:
@@ -156,17 +165,7 @@ class Scheduler:
     def _watchdog(self, progress: int, steps: int) -> None:
         self.fruitless = 0 if progress else self.fruitless + steps
         if self.fruitless > self.patience:
-            head = next(iter(self.books.running), None)
-            raise PluginError(self.plugins.preemption, head, f"{self.fruitless} steps computed nothing new")
-
-    @contextmanager
-    def _blame(self) -> Iterator[None]:
-        """An exception out of a plugin's method fails the run with the plugin's name."""
-        try:
-            yield
-        except PluginError:
-            raise
-        except Exception as error:
-            if found := culprit(error.__traceback__, self.plugins):
-                raise PluginError(found[0], None, f"{found[1]} raised {type(error).__name__}: {error}") from error
-            raise
+            books, plugins = self.books, self.plugins
+            head = next(chain(books.running, books.waiting, (req for *_, req in books.held)), None)
+            plugin = plugins.preemption if books.running else plugins.batching if books.waiting else plugins.admission
+            raise PluginError(plugin, head, f"{self.fruitless} steps and rests computed nothing new")

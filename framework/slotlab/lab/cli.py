@@ -1,4 +1,4 @@
-"""The command `slotlab`: a Hydra application, and the words `plugins` and `ui`."""
+"""The command `slotlab`: a Hydra application, and the words `plugins`, `ui`, `compare` and `export`."""
 
 from __future__ import annotations
 
@@ -29,6 +29,9 @@ from slotlab.tracking import TrackingError
 USAGE = """slotlab [GROUP=CHOICE ...] [OPTION=VALUE ...]    run; several values and -m: a sweep
 slotlab experiment=NAME                         a named sweep
 slotlab plugins [--json]                        all choices, and what is broken
+slotlab rerun RUN [GROUP=CHOICE ...] [...]      the requests of a run again, under its composition but for what is asked
+slotlab compare RUN RUN [RUN ...] [--floor RUN] what differs beyond the noise; RUN: the folder of a run, or of a sweep
+slotlab export RUN --format F [--out DIR]       a run's tables as csv, json or parquet
 slotlab ui [--port N] [--uri URI]               MLflow on this machine, with the links to the curves
 
 Exit codes: 0 done, 1 a run failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
@@ -45,21 +48,54 @@ def command(words: list[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
     signal.signal(signal.SIGTERM, terminate)
     try:
-        if words[:1] == ["plugins"]:
-            return show_plugins(words[1:])
-        if words[:1] == ["ui"]:
-            return show_ui(words[1:])
-        return run_app(words)
+        return dispatch(words)
     except (UserError, TrackingError, *ConfigError) as error:
         return complain(explain(error), 2)
     except PluginError as error:
         return complain(str(error), 1)
+    except BrokenPipeError:  # as in `slotlab plugins | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except OSError as error:
-        return complain(f"{error.filename}: {error.strerror}", 2)
+        return complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 2)
+    except ValueError as error:
+        if not is_from_hydra(error):
+            raise
+        return complain(explain(error), 2)
     except KeyboardInterrupt:
         return complain("interrupted; what was measured is kept", 130)
     except Terminated:
         return complain("terminated; what was measured is kept", 143)
+
+
+def dispatch(words: list[str]) -> int:
+    """What the first word asks for; a run, if it is none of ours."""
+    if words[:1] == ["plugins"]:
+        return show_plugins(words[1:])
+    if words[:1] == ["ui"]:
+        return show_ui(words[1:])
+    if words[:1] == ["compare"]:
+        from slotlab.lab.compare import compare_runs
+
+        return compare_runs(words[1:])
+    if words[:1] == ["export"]:
+        from slotlab.lab.export import export_run
+
+        return export_run(words[1:])
+    if words[:1] == ["rerun"]:
+        from slotlab.lab.rerun import rerun_words
+
+        words = rerun_words(words[1:])
+        sys.argv[1:] = words  # where Hydra looks
+    return run_app(words)
+
+
+def is_from_hydra(error: BaseException) -> bool:
+    """Whether Hydra raised it: it answers some bad overrides with a plain ValueError."""
+    trace = error.__traceback__
+    while trace and trace.tb_next:
+        trace = trace.tb_next
+    return trace is not None and "hydra" in Path(trace.tb_frame.f_code.co_filename).parts
 
 
 def complain(line: str, code: int) -> int:
@@ -90,6 +126,8 @@ def run_app(words: list[str]) -> int:
         sweep.close()
     if sweep.error:
         raise sweep.error
+    if not sweep.jobs and {"-m", "--multirun"} & set(words):
+        raise UserError(f"{' '.join(words)}: the sweep is empty; `slotlab plugins` lists what there is")
     return 1 if sweep.failed else 0
 
 
@@ -98,8 +136,9 @@ def refuse_words(words: list[str]) -> None:
     groups = {group for group, _ in GROUPS.values()}
     for word in words:
         key, equals, value = word.partition("=")
-        if equals and key in groups and value in ("null", ""):
-            raise UserError(f"{word}: must be one of {', '.join(plugins().names(key))}")
+        group = key.lstrip("~")
+        if group in groups and (key != group or (equals and (value in ("null", "") or value.startswith("[")))):
+            raise UserError(f"{word}: must be one of {', '.join(plugins().names(group))}")
         if key == "experiment" and "," in value:
             raise UserError(f"{word}: one experiment at a time, for each brings a sweep of its own")
 
@@ -185,6 +224,6 @@ def show_ui(words: list[str]) -> int:
         if name not in options or value is None:
             raise UserError(f"ui {name}: the options are --port N and --uri URI")
         options[name] = value
-    if not options["--port"].isdigit():
+    if not options["--port"].isdecimal():
         raise UserError(f"ui --port {options['--port']}: must be a number")
     return serve_ui(resolve_uri(options["--uri"] or None, Path.cwd()), int(options["--port"]))

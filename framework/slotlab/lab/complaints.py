@@ -43,7 +43,10 @@ def _unknown_key(key: str, error: BaseException) -> str:
     while cause and not isinstance(cause, OmegaConfBaseException):
         cause = cause.__cause__
     kind = getattr(cause, "object_type", None)
-    name = key.rpartition(".")[2]
+    full = str(getattr(cause, "full_key", None) or key)
+    name = full.rpartition(".")[2]
+    if kind is dict:
+        return f"{full}: to add an entry write +{full}=VALUE"
     if kind is Lab or not isinstance(kind, type) or not is_dataclass(kind):
         return f"{key}: no such option or group; {nearest(key, [*(f.name for f in fields(Lab)), 'experiment'])}"
     return f"{key}: {kind.__name__} has no option {name}; {nearest(name, [f.name for f in fields(kind)])}"

@@ -13,6 +13,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from slotlab.engine import Engine, Model
 from slotlab.errors import UserError, nearest
 from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
+from slotlab.record.options import Record
 from slotlab.record.slo import SLO
 from slotlab.tracking import Tracking
 from slotlab.workload import Load, Workload
@@ -34,8 +35,10 @@ class Lab:
     model: Model = MISSING
     engine: Engine = MISSING
     slo: SLO = field(default_factory=SLO)
+    record: Record = field(default_factory=Record)
     tracking: Tracking = field(default_factory=Tracking)
     seed: int = 0
+    trial: int = 1  # numbers equal runs: it changes nothing, so what differs between trials is noise
 
 
 ConfigStore.instance().store(name="schema", node=Lab, provider="slotlab")
@@ -49,6 +52,8 @@ def conf_dir() -> str:
 
 def build(cfg: DictConfig) -> Lab:
     """The config as new objects. What is out of range is a `UserError` that names the option."""
+    for key in set(map(str, cfg)) - {f.name for f in fields(Lab)}:
+        raise UserError(f"{key}: no such option or group; {nearest(key, [f.name for f in fields(Lab)])}")
     parts = {}
     for group in (f.name for f in fields(Lab)):
         node = cfg.get(group)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import resource
 import subprocess
+import sys
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -52,3 +54,9 @@ def processor() -> str:
     except (OSError, StopIteration):
         name = platform.processor() or platform.machine()
     return f"{name} x{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
+
+
+def peak_mib() -> int:
+    """Most memory that this process has held so far, in MiB; in a sweep, that of the jobs before counts too."""
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit // 2**20

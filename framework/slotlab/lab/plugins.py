@@ -82,11 +82,14 @@ class Plugins:
                 yield next(point for point in found if point.name == name)
 
     def _load(self, plugin: str, version: str, place: str, load: Any) -> None:
+        if self.manager.has_plugin(plugin):
+            self._refuse(plugin, version, place, f"the plugin name {plugin} is taken: rename one of the two")
+            return
         try:
             module = load()
             self.manager.register(module, name=plugin)
             self.manager.check_pending()
-        except Exception as error:  # somebody else's bug must not take the whole lab down
+        except (Exception, SystemExit) as error:  # somebody else's bug must not take the whole lab down
             if self.manager.has_plugin(plugin):
                 self.manager.unregister(name=plugin)
             self._refuse(plugin, version, place, f"{type(error).__name__}: {error}")
@@ -106,7 +109,7 @@ class Plugins:
         place = f"{function.__module__}:{function.__name__}"
         try:
             offers = dict(function())
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             reason = f"{hook} must return {{name: class or instance}}; {type(error).__name__}: {error}"
             self._refuse(plugin, self._versions[plugin], place, reason, group)
             return
@@ -139,10 +142,11 @@ class Plugins:
 
 def load_file(path: Path) -> ModuleType:
     """A plugin that is just a file: try an idea before making a package of it."""
-    spec = spec_from_file_location(path.stem, path)
+    name = f"slotlab_plugin_{path.stem}"  # never the name of a module that somebody else imports
+    spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path}: not a Python file")
-    module = sys.modules[path.stem] = module_from_spec(spec)
+    module = sys.modules[name] = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

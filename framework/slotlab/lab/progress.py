@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-console = Console(highlight=False, soft_wrap=True)
+console = Console(highlight=False, soft_wrap=True, markup=False)
 if not console.is_terminal:
     console.width = 140  # a file or a pipe has no width of its own
 
@@ -21,7 +21,7 @@ class Progress:
     def __init__(self, name: str, requests: int) -> None:
         self.name = name
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("requests"),
@@ -66,4 +66,5 @@ def describe(row: Mapping[str, Any]) -> str:
     for key, name in (("output_throughput", "tokens/s"), ("ttft_mean", "mean TTFT"), ("e2e_mean", "mean E2E")):
         if key in row:
             parts.append(f"{name} {row[key]:.4g}")
-    return ", ".join([*parts, *([row["verdict"]] if "verdict" in row else [])])
+    marks = [row["verdict"]] if "verdict" in row else []
+    return ", ".join([*parts, *marks, *(["ended early"] if row.get("ended_early") else [])])

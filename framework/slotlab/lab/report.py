@@ -26,6 +26,7 @@ COLUMNS = {
     "preemptions": "preempted",
     "rejected": "rejected",
     "verdict": "verdict",
+    "ended_early": "ended early",
 }
 
 
@@ -42,17 +43,24 @@ def print_curve(run: Run) -> None:
     console.print(f"folder: {run.place.folder}")
 
 
-def print_engine(run: Run) -> None:
-    """What executes the plans: the device, the weights, which implementation of each op."""
-    facts = run.meta["engine"]
-    if facts:
-        console.print(f"{run.place.name}: " + ", ".join(f"{name} {value}" for name, value in facts.items()), markup=False)
+def print_facts(run: Run) -> None:
+    """What executes the plans (the device, the weights, which implementation of each op), and what a trace's rows became."""
+    for facts in (run.meta["engine"], run.meta["workload"]):
+        if facts:
+            console.print(f"{run.place.name}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
+
+
+def print_cost(run: Run) -> None:
+    """What the run cost this machine."""
+    console.print(f"wall time {run.meta['wall_s']:.1f} s, peak memory {run.meta['peak_mib']} MiB")
 
 
 def cell(value: Any) -> str:
     """A number with four digits, or a dash for what is undefined."""
     if value is None:
         return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 

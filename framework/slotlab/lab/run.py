@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import signal
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from slotlab.errors import UserError, blame
 from slotlab.lab.bench import Bench
 from slotlab.lab.config import build, flatten, science
-from slotlab.lab.facts import facts
+from slotlab.lab.facts import facts, peak_mib
 from slotlab.lab.folder import make_folder, stamp, write_curve, write_json
 from slotlab.lab.progress import Progress
-from slotlab.lab.report import print_curve, print_engine
+from slotlab.lab.report import print_cost, print_curve, print_facts
 from slotlab.record.recorder import Recorder
-from slotlab.tracking import RunInfo, Tracker, open_tracker
+from slotlab.tracking import RunInfo, Tracker, TrackingError, open_tracker
 from slotlab.workload import Arrival, Point, digest
 
 
 class Terminated(BaseException):
     """SIGTERM arrived."""
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """A second Ctrl-C must not lose what the first one wants kept."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass
@@ -47,7 +63,10 @@ class Run:
     place: Place
     recorders: list[Recorder] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the curve
+    series: list[Any] = field(default_factory=list)  # one per load point and repeat
     meta: dict[str, Any] = field(default_factory=dict)
+    ref_index: int = 0  # of the point that stands for the curve
+    began: float = field(default_factory=perf_counter)
 
     def execute(self) -> None:
         """Run to the end, or keep what there is: the folder and the tracker learn how it ended."""
@@ -66,55 +85,88 @@ class Run:
             raise
         except BaseException as error:
             self.meta["error"] = " ".join(f"{type(error).__name__}: {error}".split())
+            if not isinstance(error, UserError | TrackingError):
+                (folder / "error.txt").write_text("".join(traceback.format_exception(error)))
             raise
         finally:
+            with undisturbed():
+                self._end(tracker, status)
+
+    def _end(self, tracker: Tracker | None, status: str) -> None:
+        """Keep what there is; the tracker learns of the end even if the folder is gone."""
+        try:
             self.lab.engine.close()
             self._keep(status)
+            print_cost(self)
+        finally:
             if tracker and tracker.run_id:
-                tracker.finish(status, self.scalars(), [table_row(row) for row in self.rows], folder)
+                tracker.finish(status, self.scalars(), [table_row(row) for row in self.rows], self.place.folder)
 
     def _measure(self, tracker: Tracker) -> None:
+        from slotlab.record.series import by_name
+
         lab, place = self.lab, self.place
         self.meta["engine"] = dict(lab.engine.open(lab.model))
         bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
-        arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.repeats)]
-        self.meta["workload_digest"] = digest(arrivals)
-        points = lab.load.points(bench)
-        print_engine(self)
+        arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]
+        self.meta |= {"workload": dict(lab.workload.facts()), "workload_digest": digest(arrivals)}
+        if len(arrivals) > 1 and arrivals[0] == arrivals[1]:
+            self.meta["workload"]["repeats"] = "the same requests each time: their spread is the engine's noise alone"
+        self.meta["weights"] = {arrival.tenant: arrival.weight for some in arrivals for arrival in some}
+        with blame(lab.load):
+            points = lab.load.points(bench)
+        if not points:
+            raise UserError(f"load={place.choices['load']}: it has no points")
+        self.ref_index = self.meta["ref_point"] = lab.load.ref_index(points)
+        print_facts(self)
         tracker.start(self._info())
         self.meta["mlflow_run"] = tracker.run_id
-        total = len(points) * sum(map(len, arrivals))
+        total = len(points) * sum(map(len, arrivals[: lab.load.repeats]))
+        untracked = None
         with Progress(place.name, total) as progress:
             for index, point in enumerate(points):
                 self._serve_point(bench, index, point, arrivals, progress)
-                tracker.point(index, {k: v for k, v in self.rows[-1].items() if isinstance(v, float | int)})
+                try:
+                    tracker.point(index, {k: v for k, v in self.rows[-1].items() if isinstance(v, float | int)})
+                    tracker.series(index, by_name(self.series[-self.rows[-1]["repeats"]]))  # of the first repeat
+                except TrackingError as error:  # the measurement goes on without it
+                    untracked = untracked or error
         print_curve(self)
+        if untracked:
+            raise untracked
 
     def _serve_point(
         self, bench: Bench, index: int, point: Point, arrivals: Sequence[Sequence[Arrival]], progress: Progress
     ) -> None:
         import pandas as pd
 
-        from slotlab.record.metrics import aggregate, point_metrics, verdict
+        from slotlab.lab.figures import repeat_figures
+        from slotlab.record.metrics import aggregate, verdict
+        from slotlab.record.series import series_table
         from slotlab.record.tables import frames
 
-        lab, repeats, tables = self.lab, [], []
-        for repeat, some in enumerate(arrivals):
-            recorder = bench.recorder(index, repeat, some, progress.advance)
-            self.recorders.append(recorder)
-            bench.serve(point, repeat, some, recorder)
-            for remark in recorder.remarks:
-                progress.remark(remark)
-            requests, steps = frames(recorder)
-            weights = {arrival.tenant: arrival.weight for arrival in some}
-            caps = {"max_num_seqs": lab.batching.max_num_seqs, "num_blocks": lab.engine.num_blocks}
-            repeats.append(point_metrics(requests, steps, **caps, slo=lab.slo, weights=weights))
-            tables.append(requests)
-        label = {"point": index, "rate": point.rate, "concurrency": point.concurrency}
+        figures, tables, early = [], [], False
+        with bench.repeats(index) as enough:
+            for repeat, some in enumerate(arrivals):
+                recorder = bench.recorder(index, repeat, some, progress.advance)
+                self.recorders.append(recorder)
+                bench.serve(point, repeat, some, recorder)
+                for remark in recorder.remarks:
+                    progress.remark(remark)
+                requests, steps = frames(recorder)
+                figures.append(repeat_figures(bench, point, repeat, some, requests, steps))
+                tables.append(requests)
+                self.series.append(series_table(index, repeat, requests, steps))
+                early = early or recorder.ended_early
+                if enough(figures):
+                    break
+        if note := self.lab.load.remark(figures):
+            progress.remark(f"point {index}: {note}")
+        label = {"point": index, "rate": point.rate, "concurrency": point.concurrency, "ended_early": early or None}
         row: dict[str, Any] = {name: value for name, value in label.items() if value is not None}
         if point.rate is not None:
             row["verdict"] = verdict(pd.concat(tables))
-        self.rows.append({**row, **aggregate(repeats)})
+        self.rows.append({**row, "repeats": len(figures), **aggregate(figures)})
         progress.point(self.rows[-1])
 
     def scalars(self) -> dict[str, float]:
@@ -122,19 +174,21 @@ class Run:
         from slotlab.record.metrics import curve_scalars
 
         verdicts = [row.get("verdict", "undetermined") for row in self.rows]
-        return curve_scalars(self.rows, verdicts, len(self.rows) // 2) if self.rows else {}
+        return curve_scalars(self.rows, verdicts, min(self.ref_index, len(self.rows) - 1)) if self.rows else {}
 
     def _keep(self, status: str) -> None:
         """Write the folder."""
         from slotlab.record.charts import draw_curve
-        from slotlab.record.tables import write_tables
+        from slotlab.record.tables import write_series, write_tables
 
         folder = self.place.folder
         write_tables(self.recorders, folder)
+        write_series(self.series, folder)
         write_curve(folder, self.rows)
         if self.rows:
             draw_curve(self.rows, folder / "curve.png", title=self.place.name, time_unit=self.lab.engine.time_unit)
         self.meta |= {"status": status, "ended": stamp(), "scalars": self.scalars()}
+        self.meta |= {"wall_s": round(perf_counter() - self.began, 3), "peak_mib": peak_mib()}
         write_json(folder / "meta.json", self.meta)
 
     def _identity(self) -> dict[str, Any]:
@@ -147,6 +201,8 @@ class Run:
             "plugins": dict(self.place.plugins),
             "oracle": lab.predictor.oracle,
             "time_unit": lab.engine.time_unit,
+            "real": lab.engine.real,  # whose runs have noise
+            "cache": "reset",  # before each point and repeat, by `Engine.begin`
             "facts": facts(),
         }
 
@@ -159,12 +215,14 @@ class Run:
             "run_key": meta["run_key"],
             "folder": str(place.folder),
             "time_unit": meta["time_unit"],
+            "cache": meta["cache"],
             "oracle": str(meta["oracle"]).lower(),
             "schema_version": SCHEMA_VERSION,
             "metrics_version": METRICS_VERSION,
             **{f"choice.{group}": name for group, name in place.choices.items()},
             **{f"plugin.{name}": version for name, version in place.plugins.items()},
             **{f"engine.{name}": value for name, value in meta["engine"].items()},
+            **{f"workload.{name}": value for name, value in meta["workload"].items()},
             **meta["facts"],
         }
         params = {**dict(place.choices), **flatten(science(self.cfg))}

@@ -40,6 +40,10 @@ class Finished:
         """As in MLflow."""
         return str(self.meta["name"])
 
+    def loads(self) -> list[tuple[Any, Any]]:
+        """Its load points."""
+        return [(row.get("rate"), row.get("concurrency")) for row in self.curve]
+
     def requests(self) -> pd.DataFrame:
         """Its requests."""
         return read_table(self.folder / "requests.parquet")
@@ -61,6 +65,8 @@ def summarise(folder: Path, experiment: str, runs: Sequence[Path]) -> None:
     write_json(folder / "verdicts.json", verdicts)
     for line in verdicts:
         console.print(line)
+    if found[0].meta["real"] and len(found) > 1:
+        console.print(f"a real engine has noise, which these intervals do not hold: slotlab compare {folder} asks for its floor")
     console.print(f"sweep: {folder}")
 
 
@@ -94,8 +100,8 @@ def lightest(point: Row) -> str | None:
 
 
 def baseline(run: Finished, runs: Sequence[Finished]) -> Finished:
-    """What `run` is compared with: fcfs in the same setting, else the first run of the sweep."""
-    peers = [peer for peer in runs if peer.meta["setting"] == run.meta["setting"]]
+    """What `run` is compared with: another run, under fcfs in the same setting, else the first run of the sweep."""
+    peers = [peer for peer in runs if peer.meta["setting"] == run.meta["setting"] and peer is not run]
     return next((peer for peer in peers if peer.meta["choices"]["policy"] == "fcfs"), runs[0])
 
 
@@ -106,7 +112,9 @@ def verdict_lines(base: Finished, run: Finished) -> list[str]:
     try:
         if run.meta["workload_digest"] != base.meta["workload_digest"]:
             raise UserError("they served different requests")
-        if [row.get("rate") for row in run.curve] != [row.get("rate") for row in base.curve]:
+        if run.meta["time_unit"] != base.meta["time_unit"]:
+            raise UserError("their clocks count different units")
+        if run.loads() != base.loads():
             raise UserError("they have different load points")
         mine, theirs = run.requests(), base.requests()
         lines = [f"{run.name} against {base.name}: {sentences(compare(theirs, mine))}"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,7 +72,7 @@ class Sweep:
             job["status"] = "FINISHED"
         except Exception as error:
             job |= {"status": "FAILED", "error": self._describe(error, place)}
-            console.print(f"{place.name}: FAILED: {job['error']}", style="red", markup=False)
+            console.print(f"{place.name}: FAILED: {job['error']}", style="red")
 
     def run_single(self, cfg: DictConfig, place: Place) -> None:
         """A run that is no sweep. Its error is kept from Hydra, which would print it in its own way."""
@@ -85,9 +84,7 @@ class Sweep:
     def _describe(self, error: Exception, place: Place) -> str:
         if isinstance(error, (UserError, PluginError, TrackingError, *ConfigError)):
             return explain(error)
-        path = place.folder / "error.txt"
-        path.write_text("".join(traceback.format_exception(error)))
-        return f"{type(error).__name__}: {error} (see {path})"
+        return f"{type(error).__name__}: {error} (see {place.folder / 'error.txt'})"
 
     def close(self) -> None:
         """Write the sweep's manifest, table and figures."""
@@ -97,7 +94,7 @@ class Sweep:
 
         write_json(self.folder / "sweep.json", {"experiment": self.experiment, "jobs": self.jobs})
         done = [self.folder / job["folder"] for job in self.jobs if (self.folder / job["folder"] / "curve.json").exists()]
-        summarise(self.folder, self.experiment, [folder for folder in done if read_json(folder / "meta.json")["scalars"]])
+        summarise(self.folder, self.experiment, [folder for folder in done if read_json(folder / "curve.json")])
         for job in self.jobs:
             if job["status"] != "FINISHED":
-                console.print(f"{job['name']}: {job['status']} {job.get('error', '')}", style="red", markup=False)
+                console.print(f"{job['name']}: {job['status']} {job.get('error', '')}", style="red")

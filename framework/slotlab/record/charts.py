@@ -35,10 +35,12 @@ def draw_curve(rows: Sequence[Row], path: Path, title: str, time_unit: str) -> N
     for axis, key, name in zip(axes, ("ttft", "e2e"), ("time to first token", "end-to-end latency"), strict=True):
         _line(axis, rows, "output_throughput", f"{key}_mean", 0, "mean")
         _line(axis, rows, "output_throughput", f"{key}_p99", 1, "p99")
+        if any(f"bound_{key}_mean" in row for row in rows):
+            _bound(axis, rows, f"bound_{key}_mean")
         _rates(axis, rows, f"{key}_mean", time_unit)
         _dress(axis, name, f"output throughput (tokens/{time_unit})", f"latency ({time_unit})", log=True)
         axis.yaxis.set_tick_params(labelleft=True)
-    _save(figure, axes[0], path)
+    _save(figure, axes[1], path)
 
 
 def draw_curves(curves: Mapping[str, Sequence[Row]], path: Path, title: str, time_unit: str) -> None:
@@ -91,11 +93,22 @@ def _line(axis: Axes, rows: Sequence[Row], x: str, y: str, style: int, label: st
             axis.vlines(row[x], row[f"{y}_lo"], row[f"{y}_hi"], color=colour, linewidth=1.2, alpha=0.7)
 
 
+def _bound(axis: Axes, rows: Sequence[Row], y: str) -> None:
+    """What an oracle would have reached, and the engine's roofline where it is near."""
+    known = [row for row in rows if y in row and "output_throughput" in row]
+    xs = [row["output_throughput"] for row in known]
+    axis.plot(xs, [row[y] for row in known], ":", color=GREY, linewidth=1.5, label="mean under clairvoyant SRPT")
+    roof = max((row.get("bound_output_throughput", 0.0) for row in known), default=0.0)
+    if xs and max(xs) < roof < 1.3 * max(xs):
+        axis.axvline(roof, color=GREY, linestyle=":", linewidth=1.0)
+        axis.text(roof, 0.02, "roofline ", transform=axis.get_xaxis_transform(), ha="right", color=GREY, fontsize=8)
+
+
 def _rates(axis: Axes, rows: Sequence[Row], y: str, time_unit: str) -> None:
     """Write the offered rate beside each point."""
     for row in rows:
         if "offered_rate" in row and "output_throughput" in row and y in row:
-            text = f"{row['offered_rate']:.3g}/{time_unit}"
+            text = f"{row['offered_rate']:.3g}/{time_unit}" + (", ended early" if row.get("ended_early") else "")
             place = (row["output_throughput"], row[y])
             axis.annotate(text, place, (6, -11), textcoords="offset points", fontsize=8, color=GREY)
 

@@ -47,7 +47,7 @@ def fairness_gap(requests: pd.DataFrame, weight: Mapping[str, float]) -> float |
     """
     tenants = sorted(weight)
     code = requests["tenant"].map({name: i for i, name in enumerate(tenants)}).to_numpy(dtype=int)
-    times, amounts, rows = _service_events(requests)
+    times, amounts, rows = service_events(requests)
     queues = (requests["status"] != "rejected").to_numpy()
     submitted, started = (requests[name].to_numpy(dtype=float)[queues] for name in ("submitted", "started"))
     grid = np.unique(np.concatenate([times, submitted, started[~np.isnan(started)]]))
@@ -66,7 +66,7 @@ def fairness_gap(requests: pd.DataFrame, weight: Mapping[str, float]) -> float |
     return max((gap for gap in gaps if gap is not None), default=None)
 
 
-def _service_events(requests: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
+def service_events(requests: pd.DataFrame) -> tuple[Floats, Floats, Ints]:
     """When service was given, how much, and the row of the request that got it: prompts first, then output tokens."""
     first = requests["first_token"].to_numpy(dtype=float)
     seen = np.flatnonzero(~np.isnan(first))
@@ -100,7 +100,7 @@ def tenant_metrics(
     shares = []
     for name in tenants:
         own = (requests["tenant"] == name).to_numpy()
-        for kind in ("ttft", "e2e"):
+        for kind in ("ttft", "e2e", "slowdown"):
             values = latency[kind][own & ~np.isnan(latency["e2e"])]
             yield f"tenant_{name}_{kind}_mean", values.mean() if len(values) else None
         yield f"tenant_{name}_service", got[own].sum()

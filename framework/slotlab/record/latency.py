@@ -9,14 +9,15 @@ import pandas as pd
 
 from slotlab.record.percentiles import Floats, Ints
 
-LATENCIES = ("queueing", "ttft", "tpot", "e2e")
+LATENCIES = ("queueing", "ttft", "tpot", "e2e", "slowdown")
 
 
 def request_latencies(requests: pd.DataFrame) -> dict[str, Floats]:
-    """`queueing`, `ttft`, `tpot` and `e2e` of each row; NaN where undefined.
+    """`queueing`, `ttft`, `tpot`, `e2e` and `slowdown` of each row; NaN where undefined.
 
     queueing: to the first start. ttft: to the first token. e2e: to the last token, of finished requests. tpot: (last
-    - first token) / (n - 1), of finished requests with n > 1. Asserts 0 <= queueing <= ttft <= e2e on each row.
+    - first token) / (n - 1), of finished requests with n > 1. slowdown: e2e / (last token - first start), a number from 1
+    on, of finished requests. Asserts 0 <= queueing <= ttft <= e2e on each row.
     """
     arrival, started, first, finish = (
         requests[name].to_numpy(dtype=float) for name in ("scheduled_arrival", "started", "first_token", "finish")
@@ -27,6 +28,7 @@ def request_latencies(requests: pd.DataFrame) -> dict[str, Floats]:
         "ttft": first - arrival,
         "tpot": (finish - first) / (tokens - 1),
         "e2e": finish - arrival,
+        "slowdown": (finish - arrival) / np.where(finish > started, finish - started, np.nan),
     }
     _check(requests, latency)
     return latency

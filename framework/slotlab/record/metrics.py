@@ -7,13 +7,15 @@ means.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from slotlab.record.conservation import conserved
 from slotlab.record.curve import aggregate, curve_scalars, verdict
+from slotlab.record.decomposition import decompose
 from slotlab.record.definitions import METRICS
 from slotlab.record.fairness import tenant_metrics
 from slotlab.record.intervals import mean_inside, most_inside
@@ -31,6 +33,7 @@ __all__ = [
     "percentile_bounds",
     "point_metrics",
     "request_latencies",
+    "request_metrics",
     "verdict",
 ]
 
@@ -49,21 +52,36 @@ def point_metrics(
     """All figures of one load point and repeat, from its rows of the tables `requests` and `steps`.
 
     max_num_seqs: slots of the engine. num_blocks: size of its KV pool. weights: fair share per tenant, 1 where
-    missing. Asserts that every row is possible (0 <= queueing <= ttft <= e2e).
+    missing. Asserts that every row is possible (0 <= queueing <= ttft <= e2e), and what `conserved` says.
     """
+    found = request_metrics(requests, slo=slo, weights=weights)
+    conserved(requests, steps)
+    figures = [
+        *_engine(steps, found.get("makespan"), max_num_seqs, num_blocks),
+        *_work(requests, steps),
+        *_parts(requests, steps),
+    ]
+    return {**found, **_defined(figures)}
+
+
+def request_metrics(requests: pd.DataFrame, *, slo: SLO, weights: Mapping[str, float]) -> dict[str, float]:
+    """The figures of `point_metrics` that need no steps."""
     latency = request_latencies(requests)
     begin, end = observed(requests)
     span = end - begin if end > begin else None
-    figures = [
-        *_counts(requests),
-        *_rates(requests, span),
-        *_latencies(requests, latency),
-        *_goodput(slo.met(latency), span),
-        *_crowds(requests, begin, end),
-        *_engine(steps, span, max_num_seqs, num_blocks),
-        *_work(requests, steps),
-        *tenant_metrics(requests, latency, weights, span),
-    ]
+    return _defined(
+        [
+            *_counts(requests),
+            *_rates(requests, span),
+            *_latencies(requests, latency),
+            *_goodput(slo.met(latency), span),
+            *_crowds(requests, begin, end),
+            *tenant_metrics(requests, latency, weights, span),
+        ]
+    )
+
+
+def _defined(figures: Iterable[tuple[str, float | None]]) -> dict[str, float]:
     defined = {key: float(value) for key, value in figures if value is not None and value != math.inf}
     assert not any(map(math.isnan, defined.values())), f"a figure is NaN: {defined}"
     return defined
@@ -105,7 +123,8 @@ def _rates(requests: pd.DataFrame, span: float | None) -> Figures:
 def _latencies(requests: pd.DataFrame, latency: Mapping[str, Floats]) -> Figures:
     done = (requests["status"] == "finished").to_numpy()
     values = {name: latency[name][done] for name in LATENCIES}
-    values["tpot"] = values["tpot"][~np.isnan(values["tpot"])]
+    for name in ("tpot", "slowdown"):
+        values[name] = values[name][~np.isnan(values[name])]
     values["itl"] = token_gaps(requests[done])
     for name in values:
         yield from summary(name, values[name]).items()
@@ -151,3 +170,11 @@ def _work(requests: pd.DataFrame, steps: pd.DataFrame) -> Figures:
     yield "preemptions", requests["preemptions"].sum()
     yield "bypassed_max", requests["bypassed"].max() if len(requests) else None
     yield "prefix_hit_rate", ratio(started["cached_tokens"].sum(), started["prompt_tokens"].sum())
+
+
+def _parts(requests: pd.DataFrame, steps: pd.DataFrame) -> Figures:
+    """What the time of finished requests went into; undefined where one of them was preempted, see `decompose`."""
+    parts = decompose(requests, steps)[(requests["status"] == "finished").to_numpy()]
+    if len(steps) and len(parts) and parts.notna().all(axis=None):
+        for name in ("prefill", "stalled", "decode"):
+            yield f"{name}_mean", parts[name].mean()

@@ -31,7 +31,9 @@ class Recorder:
         self.times: dict[int, list[float]] = {}
         self.steps: list[Row] = []  # one per plan, with arrays where a plan had several steps
         self.hosts: list[Row] = []
+        self.decisions: list[Row] = []  # who got no token, and why, if the scheduler says so; one per plan and request
         self.remarks: list[str] = []  # what the user should know about this point
+        self.ended_early = False  # at the load's `max_seconds`
         self.count = 0
 
     def submitted(self, req: RequestState) -> None:
@@ -47,6 +49,8 @@ class Recorder:
                 times[req.id] += ends
         self.steps.append(self._row(plan, ends, result.durations))
         self.seats.step(self.count, plan, len(ends))
+        for req, reason in plan.unserved:
+            self.decisions.append({"step": self.count, "steps": len(ends), "request": req.id, "reason": reason})
         self.count += len(ends)
         if result.stopped:
             self.progress(len(result.stopped))

@@ -88,7 +88,21 @@ HOST = _schema(
     ("engine_ms", pa.float64()),
 )
 
-TABLES = {"requests": REQUESTS, "steps": STEPS, "slots": SLOTS, "host": HOST}
+DECISIONS = _schema(
+    "decisions",
+    ("step", pa.int64()),
+    ("request", pa.int64()),
+    ("reason", pa.string()),  # why it got no token in this step
+)
+
+SERIES = _schema(
+    "series",
+    ("second", pa.float64()),  # where the interval begins; it ends where the next one does
+    ("name", pa.string()),  # queue_depth | running | kv_used | step_tokens | service_<tenant>
+    ("value", pa.float64()),
+)
+
+TABLES = {"requests": REQUESTS, "steps": STEPS, "slots": SLOTS, "host": HOST, "decisions": DECISIONS, "series": SERIES}
 
 
 def write_table(table: pa.Table, path: Path) -> None:

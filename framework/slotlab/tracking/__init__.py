@@ -68,6 +68,9 @@ class Tracker(Protocol):
     def point(self, index: int, metrics: Mapping[str, float]) -> None:
         """Log load point `index` (0, 1, ...) in one batch, when it is complete. None, NaN and infinity are left out."""
 
+    def series(self, index: int, columns: Mapping[str, Mapping[int, float]]) -> None:
+        """Log time series of load point `index` under `series_p<index>/`: by name, the value at each whole second."""
+
     def finish(
         self,
         status: str,
@@ -96,6 +99,9 @@ class NoTracker:
         pass
 
     def point(self, index: int, metrics: Mapping[str, float]) -> None:
+        pass
+
+    def series(self, index: int, columns: Mapping[str, Mapping[int, float]]) -> None:
         pass
 
     def finish(

@@ -13,6 +13,7 @@ from slotlab.tracking import STATUSES, RunInfo
 from slotlab.tracking.store import connect, guard, is_sqlite, one_process, open_experiment, shown
 
 KEY_CHARS, PARAM_CHARS, TAG_CHARS, NAME_CHARS, DIGEST_CHARS = 250, 6000, 8000, 500, 36  # MLflow 3.17 refuses more
+BATCH = 1000  # metrics at a time: MLflow refuses more
 TABLE = "curve.json"
 COLOR = "mlflow.runColor"
 PALETTE = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf")
@@ -55,6 +56,16 @@ class MlflowTracker:
         self._points.update(metrics)
         with guard(f"log load point {index}", self._uri):
             self._log(metrics, step=index)
+
+    def series(self, index: int, columns: Mapping[str, Mapping[int, float]]) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        names = {name: key_for(f"series_p{index}/{name}") for name in columns}
+        batch = [Metric(names[k], v, now, at) for k, points in columns.items() for at, v in points.items() if math.isfinite(v)]
+        with guard(f"log the series of load point {index}", self._uri):
+            for first in range(0, len(batch), BATCH):
+                self._client.log_batch(self._run(), metrics=batch[first : first + BATCH])
 
     def finish(
         self,

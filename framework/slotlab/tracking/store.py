@@ -7,6 +7,7 @@ import sqlite3
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
@@ -152,7 +153,7 @@ def _probe(uri: str) -> None:
         if isinstance(error.reason, ssl.SSLError):  # MLflow has its own settings for certificates
             return
         reason = error.reason
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         reason = error
     raise TrackingError(
         f"no MLflow server answers at {shown(uri)} ({reason}): start it, set tracking.uri, or choose tracking.kind=none"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar
 
 from slotlab import Arrival, Done, Engine, Model, Plan, RequestState, Result, Streams, UserError, require
 from slotlab.clock import WallClock
+from slotlab_plugins.prompts import Conversations, Words, encode
 
 if TYPE_CHECKING:
     from slotlab_kernels.runner import ModelRunner
@@ -20,9 +21,10 @@ DTYPES = ("auto", "fp32", "bf16", "fp16")
 class Paged(Engine):
     """Runs the model: prefill chunks and decodes of all requests in one forward pass, K and V in blocks, on a CPU or a GPU.
 
-    Prompts are random token ids and every request ends at its length in the workload. Tokens are greedy at `temperature` 0,
-    else drawn with noise from the seed, the request and the position alone: the same tokens under every policy.
-    `ops`: an implementation by name for some of the ops, as in `{paged_attention: torch}`.
+    Prompts are random token ids unless the workload has words, and every request ends at its length in the workload, or where
+    the model ends it if that is unknown. Tokens are greedy at `temperature` 0, else drawn with noise from the seed, the
+    request and the position alone: the same tokens under every policy.
+    `ops`: an implementation by name for some of the ops, as in `+engine.ops.paged_attention=torch`.
     """
 
     dtype: str = "auto"
@@ -36,8 +38,11 @@ class Paged(Engine):
         require(self.dtype in DTYPES, "dtype", self.dtype, ", ".join(DTYPES))
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
         self._runner: ModelRunner | None = None
+        self._model: Model | None = None
         self._ids: dict[int, list[int]] = {}  # prompt and output of each request
-        self._lengths: list[int] = []
+        self._words: dict[Words, list[int]] = {}  # ids of prompts in words
+        self._eos: int | None = None  # ends the answers whose length is unknown
+        self._lengths: list[int | None] = []
 
     @property
     def runner(self) -> ModelRunner:
@@ -50,6 +55,7 @@ class Paged(Engine):
 
         from slotlab_kernels.device import resolve_device, resolve_dtype
         from slotlab_kernels.ops import choose_ops
+        from slotlab_kernels.roofline import costs, measure_peaks
         from slotlab_kernels.runner import ModelRunner
 
         try:
@@ -58,11 +64,19 @@ class Paged(Engine):
             ops = choose_ops(device, self.ops)
         except ValueError as error:
             raise UserError(f"engine: {error}") from None
+        self._model = model
         self._runner = ModelRunner(model.load(device, dtype), self.num_blocks, self.block_size, ops)
         self._warm_up()
+        self._costs, self._peaks = costs(self._runner.model.shape, dtype), measure_peaks(device, dtype)
         where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
         names = {f"op.{op}": name for op, name in ops.names.items()}
-        return {"device": where, "dtype": str(dtype).removeprefix("torch."), "weights": model.origin(), **names}
+        return {
+            "device": where,
+            "dtype": str(dtype).removeprefix("torch."),
+            "weights": model.origin(),
+            "peak": str(self._peaks),
+            **names,
+        }
 
     def _warm_up(self) -> None:
         """Prompts of its own, so that no request pays for compiling: a prefill, a decode, and both at once."""
@@ -80,15 +94,30 @@ class Paged(Engine):
     def clock(self) -> WallClock:
         return WallClock()
 
+    def prepare(self, arrivals: Sequence[Arrival]) -> Sequence[Arrival]:
+        words = {arrival.text for arrival in arrivals if arrival.text is not None}
+        if words or any(arrival.output_tokens is None for arrival in arrivals):
+            assert self._model is not None, "the engine is not open"
+            tokenizer = self._model.tokenizer()
+            if tokenizer.eos_id is None:
+                raise UserError("workload: the model names no token that ends a text, so its answers would never end")
+            self._eos = tokenizer.eos_id
+            self._words |= {text: encode(tokenizer, text) for text in words - self._words.keys()}
+        return [a if a.text is None else replace(a, prompt_tokens=len(self._words[a.text])) for a in arrivals]
+
     def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
-        vocab = self.runner.model.shape.vocab
+        from slotlab_kernels.roofline import Work
+
         self._lengths = [arrival.output_tokens for arrival in arrivals]
-        self._ids = {
-            id: streams(f"prompt/{id}").integers(vocab, size=arrival.prompt_tokens).tolist()
-            for id, arrival in enumerate(arrivals)
-        }
+        self._ids = Conversations(arrivals, streams, self.runner.model.shape.vocab, self._words)
         self._seed = streams.number("sampling")
         self.runner.reset()
+        self._work = Work()
+
+    def work(self) -> Mapping[str, float]:
+        work, costs, peaks = self._work, self._costs, self._peaks
+        counts = {"flops": work.flops(costs), "bytes": work.bytes(costs), "forward_s": work.seconds}
+        return {**counts, "peak_flops": peaks.flops, "peak_bandwidth": peaks.bandwidth}
 
     def submit(self, plan: Plan) -> Done:
         """One forward pass. A request whose known tokens are all computed emits one token."""
@@ -102,15 +131,23 @@ class Paged(Engine):
         for req, n in plan.tokens.items():
             sampling = Sampling(self.temperature, self._seed, req.id) if req.remaining == n else None
             rows.append(Row(self._ids[req.id][req.computed : req.computed + n], req.computed, req.blocks, sampling))
+        begin = perf_counter()
         tokens = self.runner.step(rows)
+        self._work.add(rows, perf_counter() - begin)
         stopped = []
         for req, token in zip(plan.tokens, tokens, strict=True):
             if token is not None:
                 self._ids[req.id].append(token)
-                if req.emitted + 1 >= min(self._lengths[req.id], req.max_tokens):
+                if self._ends(req, token):
                     stopped.append(req)
         emitted = [int(token is not None) for token in tokens]
         return Done(Result([perf_counter() - start], emitted, stopped))
+
+    def _ends(self, req: RequestState, token: int) -> bool:
+        """Whether `token`, not yet counted, is the last one of `req`."""
+        length = self._lengths[req.id]
+        ended = token == self._eos if length is None else req.emitted + 1 >= length
+        return ended or req.emitted + 1 >= req.max_tokens
 
     def output(self, req: RequestState) -> list[int]:
         """The token ids that `req` has emitted."""

@@ -38,7 +38,7 @@ class Simulated(Engine):
         return VirtualClock()
 
     def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
-        self._lengths = [arrival.output_tokens for arrival in arrivals]
+        self._lengths = [arrival.most_output for arrival in arrivals]
 
     def submit(self, plan: Plan) -> Done:
         """Run `plan.repeat` steps in one go, unless somebody ends before or a step would begin at `plan.until`."""
@@ -58,6 +58,14 @@ class Simulated(Engine):
             time += durations[-1]
             context += tokens
         return durations
+
+    def least_time(self, arrivals: Sequence[Arrival], slots: int, tokens: int) -> float | None:
+        """All slots decode in every step, each prompt is one chunk, and nothing is computed twice: the roofline of the costs."""
+        outputs = [arrival.most_output for arrival in arrivals]
+        work = sum(a.prompt_tokens + n - 1 for a, n in zip(arrivals, outputs, strict=True))
+        context = sum((n - 1) * a.prompt_tokens + (n - 1) * (n - 2) // 2 for a, n in zip(arrivals, outputs, strict=True))
+        steps = max(-(-sum(outputs) // slots), -(-work // tokens), *outputs)
+        return (steps - 1) * self.seconds(0, 0) + self.seconds(work, context)
 
     def seconds(self, tokens: int, context: int) -> float:
         """Duration of a step that computes `tokens` tokens over `context` cached ones."""

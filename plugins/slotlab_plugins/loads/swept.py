@@ -10,9 +10,8 @@ from slotlab import Load, Point, UserError, require
 from slotlab.workload import Bench
 
 
-def check(load: Load, name: str, values: Sequence[float]) -> None:
-    """Refuse a sweep without points, points that are not positive, and repeats below 1."""
-    require(load.repeats >= 1, "repeats", load.repeats, "at least 1")
+def check(name: str, values: Sequence[float]) -> None:
+    """Refuse a sweep without points, and points that are not positive."""
     if not values or not all(0 < value < math.inf for value in values):
         raise UserError(f"{name}={list(values)}: must be one or more numbers greater than 0")
 
@@ -24,7 +23,8 @@ class Rates(Load):
     rates: list[float] = field(default_factory=lambda: [16.0, 32.0, 64.0, 128.0])
 
     def __post_init__(self) -> None:
-        check(self, "rates", self.rates)
+        super().__post_init__()
+        check("rates", self.rates)
 
     def points(self, bench: Bench) -> Sequence[Point]:
         return [Point(rate=rate) for rate in sorted(self.rates)]
@@ -37,7 +37,8 @@ class Multiples(Load):
     multiples: list[float] = field(default_factory=lambda: [0.5, 0.75, 1.0, 1.25, 1.5])
 
     def __post_init__(self) -> None:
-        check(self, "multiples", self.multiples)
+        super().__post_init__()
+        check("multiples", self.multiples)
 
     def points(self, bench: Bench) -> Sequence[Point]:
         capacity = bench.capacity()
@@ -46,23 +47,23 @@ class Multiples(Load):
 
 @dataclass
 class Concurrencies(Load):
-    """Closed loop: this many clients, each of which waits for its answer before it sends the next request."""
+    """Closed loop: this many clients, each of which waits for its answer, and then `think` seconds on average (exponential)."""
 
     concurrencies: list[int] = field(default_factory=lambda: [1, 2, 4, 8, 16, 32])
+    think: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self, "concurrencies", self.concurrencies)
+        super().__post_init__()
+        check("concurrencies", self.concurrencies)
+        require(0 <= self.think < math.inf, "think", self.think, "at least 0")
 
     def points(self, bench: Bench) -> Sequence[Point]:
-        return [Point(concurrency=clients) for clients in sorted(self.concurrencies)]
+        return [Point(concurrency=clients, think=self.think) for clients in sorted(self.concurrencies)]
 
 
 @dataclass
 class Native(Load):
     """One point, at the workload's own times."""
-
-    def __post_init__(self) -> None:
-        require(self.repeats >= 1, "repeats", self.repeats, "at least 1")
 
     def points(self, bench: Bench) -> Sequence[Point]:
         return [Point()]

@@ -54,6 +54,12 @@ class Llama(Model):
         load = load_folder if file.is_dir() else load_gguf
         return complain(lambda: load(file, device, dtype))
 
+    def tokenizer(self) -> Any:
+        from slotlab_kernels.tokenizer import load_tokenizer
+
+        file = self.file()
+        return super().tokenizer() if file is None else complain(lambda: load_tokenizer(file))
+
 
 def complain(read: Callable[[], T]) -> T:
     """Do it; a broken model file is the user's one line."""

@@ -1,0 +1,58 @@
+"""The token ids that a real engine is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slotlab import Arrival, Streams, UserError
+
+Words = str | tuple[tuple[str, str], ...]
+
+
+class Conversations(dict[int, list[int]]):
+    """Prompt and answer of each request, by id: the ids of its words where it has any, else random ones.
+
+    Everybody in a prefix group begins alike. A prompt that follows another request begins with that one's prompt and answer,
+    so it is made when it is first looked at; where that answer was cut short, random ids fill the gap.
+    """
+
+    def __init__(self, arrivals: Sequence[Arrival], streams: Streams, vocab: int, words: Mapping[Words, list[int]]) -> None:
+        super().__init__()
+        self.arrivals, self.streams, self.vocab, self.words = arrivals, streams, vocab, words
+        for id, arrival in enumerate(arrivals):
+            if arrival.follows is None:
+                self[id] = self._make(id)
+
+    def __missing__(self, id: int) -> list[int]:
+        self[id] = ids = self._make(id)
+        return ids
+
+    def _make(self, id: int) -> list[int]:
+        arrival = self.arrivals[id]
+        if arrival.text is not None:
+            return list(self.words[arrival.text])
+        if arrival.follows is not None:
+            begin = list(self[arrival.follows])
+        else:
+            begin = self._random(f"prefix/{arrival.prefix_group}", arrival.prefix_tokens) if arrival.prefix_tokens else []
+        own = arrival.prompt_tokens - len(begin)
+        assert own > 0, f"request {id}: a prompt of {arrival.prompt_tokens} tokens cannot begin with {len(begin)}"
+        return begin + self._random(f"prompt/{id}", own)
+
+    def _random(self, stream: str, n: int) -> list[int]:
+        ids: list[int] = self.streams(stream).integers(self.vocab, size=n).tolist()
+        return ids
+
+
+def encode(tokenizer: Any, text: Words) -> list[int]:
+    """The ids of a prompt in words, or of a chat. A prompt that comes to nothing, or that the model cannot take, is an error."""
+    from slotlab_kernels.shape import ModelFileError
+
+    try:
+        ids: list[int] = tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text)
+    except ModelFileError as error:
+        raise UserError(f"workload: {error}") from None
+    if not ids:
+        raise UserError(f"workload: the prompt {text!r} has no tokens")
+    return ids
