@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from slotlab.errors import UserError
-from slotlab.record.statistics import Interval, _student, compare, describe, paired_bootstrap
+from slotlab.record.means import student
+from slotlab.record.statistics import Interval, compare, describe, paired_bootstrap
 
 
 def walk(rng, n, memory):
@@ -91,7 +92,7 @@ def test_outcomes(interval, outcome):
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(5, 2.5706), (9, 2.2622), (30, 2.0423), (1e9, 1.95996)])
 def test_students_t(freedom, quantile):
-    assert _student(freedom) == pytest.approx(quantile, rel=3e-3)
+    assert student(freedom) == pytest.approx(quantile, rel=3e-3)
 
 
 def single_server(requests_of, shortest_first, n=300, repeats=2):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import NormalDist, fmean, stdev
 
-T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)  # Student's t, 1 to 10 degrees of freedom
+T_975 = (12.706, 4.303, 3.182, 2.776)  # Student's t, 1 to 4 degrees of freedom
 
 
 def half_width(values: Sequence[float]) -> float:
@@ -20,9 +20,13 @@ def half_width(values: Sequence[float]) -> float:
     return error / abs(mean) if (mean := fmean(values)) else (math.inf if error else 0.0)
 
 
-def student(freedom: int) -> float:
-    """97.5 % quantile of Student's t, to 0.1 % (beyond 10 degrees of freedom: Abramowitz and Stegun 26.7.5)."""
-    if freedom <= len(T_975):
-        return T_975[freedom - 1]
+def student(freedom: float) -> float:
+    """97.5 % quantile of Student's t, to 0.3 % (from 5 degrees of freedom on: Abramowitz and Stegun 26.7.5)."""
+    assert freedom >= 1, f"{freedom} degrees of freedom"
+    if freedom < 5:
+        return T_975[int(freedom) - 1]
     z = NormalDist().inv_cdf(0.975)
-    return z + (z**3 + z) / 4 / freedom + (5 * z**5 + 16 * z**3 + 3 * z) / 96 / freedom**2
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / freedom + second / freedom**2 + third / freedom**3

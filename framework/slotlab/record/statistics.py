@@ -13,6 +13,7 @@ import pandas as pd
 
 from slotlab.errors import UserError
 from slotlab.record.latency import request_latencies
+from slotlab.record.means import student
 from slotlab.record.percentiles import Floats, Ints
 
 Statistic = Callable[[Floats], Floats]  # of values along the last axis
@@ -81,7 +82,7 @@ def paired_bootstrap(
     some = max(1, CELLS // len(a))
     chunks = (_resample(lengths, blocks, rng, min(some, resamples - done)) for done in range(0, resamples, some))
     found = np.concatenate([statistic(b[rows]) - statistic(a[rows]) for rows in chunks])
-    tail = NormalDist().cdf(-math.sqrt(count / freedom) * _student(freedom))
+    tail = NormalDist().cdf(-math.sqrt(count / freedom) * student(freedom))
     low, high = np.quantile(found, [tail, 1 - tail])
     return Interval(difference, float(low), float(high))
 
@@ -101,15 +102,6 @@ def _resample(lengths: Sequence[int], blocks: Sequence[int], rng: np.random.Gene
         parts.append(rows % n + first)
         first += n
     return np.concatenate(parts, axis=1)
-
-
-def _student(freedom: float) -> float:
-    """97.5 % quantile of Student's t, to 0.3 % from 5 degrees of freedom on (Abramowitz and Stegun 26.7.5)."""
-    z = NormalDist().inv_cdf(0.975)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / freedom + second / freedom**2 + third / freedom**3
 
 
 @dataclass(frozen=True)
