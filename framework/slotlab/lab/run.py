@@ -20,7 +20,7 @@ from slotlab.lab.bench import Bench
 from slotlab.lab.config import build, flatten, science
 from slotlab.lab.facts import facts, peak_mib
 from slotlab.lab.folder import make_folder, stamp, write_curve, write_json
-from slotlab.lab.progress import Progress
+from slotlab.lab.progress import Progress, console
 from slotlab.lab.report import print_cost, print_curve, print_facts
 from slotlab.record.recorder import Recorder
 from slotlab.tracking import RunInfo, Tracker, TrackingError, open_tracker
@@ -97,10 +97,13 @@ class Run:
         try:
             self.lab.engine.close()
             self._keep(status)
-            print_cost(self)
+            if self.rows:
+                print_cost(self)
         finally:
             if tracker and tracker.run_id:
                 tracker.finish(status, self.scalars(), [table_row(row) for row in self.rows], self.place.folder)
+                if link := tracker.link():
+                    console.print(f"mlflow: {link}")
 
     def _measure(self, tracker: Tracker) -> None:
         from slotlab.record.series import by_name
