@@ -22,6 +22,7 @@ from slotlab import (
     Policy,
     Predictor,
     Preemption,
+    Quiet,
     RequestView,
     Status,
     StepBudget,
@@ -215,6 +216,25 @@ def test_a_hold_that_names_no_time_is_named(run, arrive, until):
     admission = broken(Admission, "admit", lambda self, req, view: Hold(until))
     with blamed(f"Broken: admit answered {until!r}: must be a time"):
         run(arrive([4]), admission=admission)
+
+
+@pytest.mark.parametrize(
+    ("answer", "fault"),
+    [
+        (None, "None: must be Quiet"),
+        (Quiet(steps=2.5), "2.5: must be a whole number"),
+        (Quiet(until=math.nan), "nan: must be a time"),
+    ],
+)
+def test_a_quiet_that_is_none_is_named(run, arrive, answer, fault):
+    with blamed(f"Broken: quiet answered {fault}"):
+        run(arrive([4]), batching=broken(Batching, "quiet", lambda self, view: answer))
+
+
+@pytest.mark.parametrize(("answer", "number"), [(StepBudget("4"), "'4'"), (StepBudget(4, 2.5), "2.5")])
+def test_a_budget_in_other_than_whole_numbers_is_named(run, arrive, answer, number):
+    with blamed(f"Broken: budget answered {number}: must be a whole number"):
+        run(arrive([4]), batching=broken(Batching, "budget", lambda self, view: answer))
 
 
 def test_endless_rests_end_in_an_error(run, arrive):

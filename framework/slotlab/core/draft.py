@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from slotlab.core.answers import expect
+from slotlab.core.answers import expect, whole
 from slotlab.core.books import Books
 from slotlab.decisions import Misfit, Mode, StepBudget, Verdict
 from slotlab.plan import Plan
@@ -41,8 +41,9 @@ class Draft:
         self.paused: dict[RequestState, None] = {}  # running, but without a slot
         batching = self.plugins.batching
         self.budget = expect(batching, "budget", batching.budget(self.view), StepBudget)
-        self.slots = max(0, min(self.budget.slots, batching.max_num_seqs))
-        self.view.slots_left, self.view.tokens_left = self.slots, min(self.budget.tokens, batching.max_num_batched_tokens)
+        slots, tokens = (whole(batching, "budget", None, n) for n in (self.budget.slots, self.budget.tokens))
+        self.slots = max(0, min(slots, batching.max_num_seqs))
+        self.view.slots_left, self.view.tokens_left = self.slots, min(tokens, batching.max_num_batched_tokens)
 
     def take(self, req: RequestState, n: int) -> None:
         """`n` tokens of the step for `req`, whose blocks suffice."""

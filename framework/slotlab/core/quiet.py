@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from slotlab.core.answers import expect, moment, whole
 from slotlab.core.books import Books
 from slotlab.decisions import FOREVER, Quiet
+from slotlab.kinds import Admission, Batching, Policy, Preemption
 from slotlab.plan import Plan
+from slotlab.view import View
 
 
 def allow_repeats(plan: Plan, books: Books) -> None:
@@ -12,16 +15,22 @@ def allow_repeats(plan: Plan, books: Books) -> None:
     view, plugins = books.view, books.plugins
     choosing = bool(books.waiting) and (view.slots_left > 0 or plugins.contests)  # else nobody is asked who is next
     idle = len(plan.tokens) < len(books.running)
-    policy = plugins.policy.quiet(view) if choosing or idle or plugins.watches or plugins.pauses else FOREVER
-    batching = plugins.batching.quiet(view)
-    admission = plugins.admission.quiet(view) if choosing else FOREVER
-    preemption = plugins.preemption.quiet(view) if idle or (choosing and plugins.contests) else FOREVER
+    policy = ask(plugins.policy, view) if choosing or idle or plugins.watches or plugins.pauses else FOREVER
+    batching = ask(plugins.batching, view)
+    admission = ask(plugins.admission, view) if choosing else FOREVER
+    preemption = ask(plugins.preemption, view) if idle or (choosing and plugins.contests) else FOREVER
     limits: tuple[Quiet, ...] = policy, batching, admission, preemption
     steps = min(limit.steps for limit in limits)
     if steps > 1:
         steps = min(steps, room(plan, books))
     plan.repeat = max(1, steps)
     plan.until = min(plan.until, *(limit.until for limit in limits))
+
+
+def ask(plugin: Policy | Batching | Admission | Preemption, view: View) -> Quiet:
+    """The plugin's answer, if it is one."""
+    quiet = expect(plugin, "quiet", plugin.quiet(view), Quiet)
+    return Quiet(whole(plugin, "quiet", None, quiet.steps), moment(plugin, "quiet", quiet.until))
 
 
 def room(plan: Plan, books: Books) -> int:
