@@ -20,7 +20,7 @@ from slotlab.decisions import (
 from slotlab.engine import Done, Engine, Handle, Model
 from slotlab.errors import PluginError, UserError, require
 from slotlab.hooks import hookimpl
-from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, Served
+from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption, Served
 from slotlab.plan import Plan, Result
 from slotlab.request import Request, RequestState, RequestView, Status
 from slotlab.streams import Streams
@@ -48,6 +48,7 @@ __all__ = [
     "Misfit",
     "Mode",
     "Model",
+    "Modifier",
     "Need",
     "Open",
     "Phase",

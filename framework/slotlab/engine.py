@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from slotlab.clock import Clock
 from slotlab.errors import UserError, require
 from slotlab.plan import Plan, Result
-from slotlab.request import RequestState
+from slotlab.request import RequestState, RequestView
 from slotlab.streams import Streams
 from slotlab.workload import Arrival
 
@@ -58,11 +58,15 @@ class Model:
 
 @dataclass
 class Engine:
-    """Executes plans over a pool of `num_blocks` KV blocks of `block_size` tokens. It never chooses."""
+    """Executes plans over a pool of `num_blocks` KV blocks of `block_size` tokens. It never chooses.
+
+    `prefix_cache`: full blocks are kept after their request has left, for whoever begins with the same tokens.
+    """
 
     device: str = "auto"
     block_size: int = 16
     num_blocks: int = 1024
+    prefix_cache: bool = False
 
     real: ClassVar[bool] = False  # True: it needs a model, and its durations are wall time
 
@@ -95,8 +99,15 @@ class Engine:
         raise NotImplementedError
 
     def submit(self, plan: Plan) -> Handle:
-        """Start to execute a plan."""
+        """Start to execute a plan: copy out, copy in, compute."""
         raise NotImplementedError
+
+    def content(self, req: RequestView, block: int) -> Hashable:
+        """What fills block `block` of `req`, a full one of known tokens; equal to another's if and only if the tokens are.
+
+        Asked only with a prefix cache. By default there is none.
+        """
+        raise UserError(f"engine.prefix_cache: {type(self).__name__} cannot tell what its blocks hold; leave it off")
 
     def least_time(self, arrivals: Sequence[Arrival], slots: int, tokens: int) -> float | None:
         """A time below which no schedule can serve `arrivals` with so many slots, and tokens per step; None: not known."""

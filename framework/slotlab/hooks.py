@@ -43,6 +43,11 @@ def slotlab_predictors() -> Choices:  # type: ignore[empty-body]
 
 
 @hookspec
+def slotlab_modifiers() -> Choices:  # type: ignore[empty-body]
+    """Choices of the group `modifier`: what wraps the chosen policy. Several may be chosen, in order. Since 0.1."""
+
+
+@hookspec
 def slotlab_workloads() -> Choices:  # type: ignore[empty-body]
     """Choices of the group `workload`: which requests come, and when. Since 0.1."""
 

@@ -1,13 +1,13 @@
-"""The five kinds of scheduling plugin. Override the smallest method that says what you mean.
+"""The kinds of scheduling plugin. Override the smallest method that says what you mean.
 
 A method that is not overridden costs nothing: the scheduler looks once, when it is built, at what each plugin defines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from slotlab.decisions import (
     FOREVER,
@@ -24,22 +24,31 @@ from slotlab.decisions import (
     StepBudget,
     Verdict,
 )
-from slotlab.errors import require
+from slotlab.errors import UserError, require
 from slotlab.request import Request, RequestView, Status
 from slotlab.view import View
 from slotlab.waiting import Key, Waiting
 
 Served = Sequence[tuple[RequestView, int, int]]
+CHANGING = ("order", "order_running", "on_misfit", "rank", "served")  # what may go otherwise as others decode
 
 
 def overrides(plugin: object, base: type, *names: str) -> bool:
-    """Whether the plugin defines any of these methods itself."""
+    """Whether the plugin, or a policy that it wraps, defines any of these methods itself."""
+    if isinstance(plugin, Modifier):
+        return overrides(plugin.inner, base, *names) or _redefines(plugin, Modifier, names)
+    return _redefines(plugin, base, names)
+
+
+def _redefines(plugin: object, base: type, names: Iterable[str]) -> bool:
     return any(getattr(type(plugin), name) is not getattr(base, name) for name in names)
 
 
 @dataclass
 class Policy:
     """Who runs first, and who gives way. The default is first come, first served."""
+
+    uses: ClassVar[tuple[str, ...]] = ()  # engine options, as `prefix_cache`, without which it acts as fcfs; the run then says so
 
     def lane(self, req: RequestView) -> Hashable:
         """The queue `req` waits in: a tenant, a level. Asked when it is queued."""
@@ -92,8 +101,73 @@ class Policy:
 
     def quiet(self, view: View) -> Quiet:
         """See `Quiet`. By default one step for a policy that overrides anything which may change while others decode."""
-        changing = overrides(self, Policy, "order", "order_running", "on_misfit", "rank", "served")
-        return ONE_STEP if changing else FOREVER
+        return ONE_STEP if overrides(self, Policy, *CHANGING) else FOREVER
+
+
+@dataclass
+class Modifier(Policy):
+    """Changes some answers of the policy that it wraps; whatever it does not override is the policy's own.
+
+    Several are applied in the order in which they were chosen: the last one is outermost. Override a method and call that of
+    `self.inner` in it; one that handles an event must pass it on.
+    """
+
+    @property
+    def inner(self) -> Policy:
+        """The wrapped policy. UserError if there is none: a modifier is not chosen as a policy."""
+        if wrapped := vars(self).get("_inner"):
+            assert isinstance(wrapped, Policy)
+            return wrapped
+        kind = type(self).__name__
+        raise UserError(f"{kind} wraps nothing: it is a modifier, to be chosen beside a policy, as in policy=fcfs modifier=[...]")
+
+    def around(self, policy: Policy) -> Self:
+        """Wrap `policy`."""
+        vars(self)["_inner"] = policy
+        return self
+
+    def lane(self, req: RequestView) -> Hashable:
+        return self.inner.lane(req)
+
+    def key(self, req: RequestView) -> Key:
+        return self.inner.key(req)
+
+    def rank(self, req: RequestView, view: View) -> Key:
+        return self.inner.rank(req, view)
+
+    def order(self, waiting: Waiting, view: View) -> Iterable[RequestView]:
+        return self.inner.order(waiting, view)
+
+    def order_running(self, running: Sequence[RequestView], view: View) -> Iterable[RequestView]:
+        return self.inner.order_running(running, view)
+
+    def on_misfit(self, req: RequestView, why: Misfit, view: View) -> Verdict:
+        return self.inner.on_misfit(req, why, view)
+
+    def arrived(self, req: RequestView, view: View) -> None:
+        self.inner.arrived(req, view)
+
+    def started(self, req: RequestView, cached: int) -> None:
+        self.inner.started(req, cached)
+
+    def served(self, work: Served, steps: int) -> None:
+        self.inner.served(work, steps)
+
+    def preempted(self, req: RequestView, lost: int) -> None:
+        self.inner.preempted(req, lost)
+
+    def left(self, req: RequestView, status: Status) -> None:
+        self.inner.left(req, status)
+
+    def quiet(self, view: View) -> Quiet:
+        return ONE_STEP if _redefines(self, Modifier, CHANGING) else self.inner.quiet(view)
+
+
+def layers(policy: Policy) -> Iterator[Policy]:
+    """The policy and, where it is a modifier, those that it wraps; outermost first."""
+    yield policy
+    if isinstance(policy, Modifier):
+        yield from layers(policy.inner)
 
 
 @dataclass
@@ -120,6 +194,10 @@ class Batching:
     def quota(self, req: RequestView, left: int, view: View) -> int:
         """Most tokens for `req` in this step, of its `left` uncomputed ones; 0: it idles."""
         return left
+
+    def padding(self, tokens: Collection[int], view: View) -> int:
+        """Tokens to compute and throw away besides those of the step, given per request. Asked last, of a step that computes."""
+        return 0
 
     def quiet(self, view: View) -> Quiet:
         """See `Quiet`."""

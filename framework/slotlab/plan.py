@@ -18,7 +18,9 @@ class Plan:
 
     time: float = 0.0  # when it was made
     tokens: dict[RequestState, int] = field(default_factory=dict)
-    swaps: int = 0  # tokens copied between device and host
+    swap_out: dict[RequestState, list[int]] = field(default_factory=dict)  # blocks to copy to host memory, before all else
+    swap_in: dict[RequestState, list[int]] = field(default_factory=dict)  # blocks to copy them back to, before computing
+    padding: int = 0  # tokens computed and thrown away, to make the batch a rectangle
     repeat: int = 1  # steps an engine may run in one go: every request decodes, and no plugin would change its mind
     until: float = math.inf  # no further step may begin at or after this time; if empty: plan again at this time
     bound: Bound = "none"  # what kept the next waiting request out
@@ -33,6 +35,11 @@ class Plan:
 
     def __bool__(self) -> bool:
         return bool(self.tokens)
+
+    @property
+    def swapped_blocks(self) -> int:
+        """Blocks copied between device and host."""
+        return sum(map(len, (*self.swap_out.values(), *self.swap_in.values())))
 
 
 @dataclass(slots=True)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
+
+ROOT = 0  # number of what is before the first block in a prefix cache
 
 
 class Status(Enum):
@@ -95,10 +98,12 @@ class RequestState:
     blocks: list[int] = field(default_factory=list)
     capacity: int = 0  # tokens that `blocks` can hold
     preemptions: int = 0
-    cached: int = 0  # prompt tokens that a prefix hit saved, at the first start
+    cached: int = 0  # prompt tokens that prefix hits saved it from ever computing
     recomputed: int = 0  # tokens computed again
     bypassed: int = 0  # requests started after this one was skipped
-    prefix_hit: int | None = None  # cached prompt tokens, looked up once per wait
+    prefix_hits: tuple[int, Sequence[int]] | None = None  # blocks it may share, as of a version of the prefix cache
+    sealed: int = 0  # full blocks that the prefix cache knows
+    last_sealed: int = ROOT  # number of the last of them
 
     @classmethod
     def of(cls, req: Request, seq: int, predicted: int, now: float) -> RequestState:

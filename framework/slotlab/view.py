@@ -21,7 +21,6 @@ class View:
         "last_start",
         "now",
         "prefill_clock",
-        "prefix_hits",
         "rank",
         "slots_left",
         "step",
@@ -34,12 +33,10 @@ class View:
         pool: BlockPool,
         waiting: Waiting,
         running: dict[RequestState, None],
-        prefix_hits: Callable[[RequestView], int],
         rank: Callable[[RequestView, View], Key],
     ) -> None:
         self._pool, self._running = pool, running
         self.waiting = waiting
-        self.prefix_hits = prefix_hits  # cached prompt tokens of a request, at present
         self.rank: Callable[[RequestView], Any] = lambda req: rank(req, self)  # the policy's, smaller is better
         self.now = 0.0
         self.step = 0
@@ -56,7 +53,7 @@ class View:
     @property
     def free_blocks(self) -> int:
         """KV blocks that nobody holds."""
-        return len(self._pool.free)
+        return self._pool.available
 
     @property
     def total_blocks(self) -> int:
@@ -67,6 +64,14 @@ class View:
     def block_size(self) -> int:
         """Tokens per KV block."""
         return self._pool.block_size
+
+    def prefix_hits(self, req: RequestView) -> int:
+        """Tokens that a waiting request would find in the prefix cache now; 0 without one."""
+        return len(self._pool.hits(req)) * self._pool.block_size
+
+    def shared_prefix(self, a: RequestView, b: RequestView) -> int:
+        """Tokens that two prompts begin with alike, in whole blocks; 0 without a prefix cache."""
+        return self._pool.alike(a, b)
 
     def blocks_for(self, num_tokens: int) -> int:
         """KV blocks that `num_tokens` take."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from slotlab.errors import PluginError
@@ -89,6 +89,10 @@ class Waiting:
         """How many wait in `lane`."""
         return len(self._lanes.get(lane, ()))
 
+    def only(self, shown: Callable[[RequestView], bool]) -> Waiting:
+        """The same queue without those who are not `shown`: for a modifier to hide some from its policy."""
+        return Part(self, shown)
+
     def oldest(self) -> RequestState:
         """The one that arrived first."""
         return self._ages[0][2]
@@ -104,3 +108,43 @@ class Waiting:
         if len(self._lanes) == 1:
             return self.walk(next(iter(self._lanes)))
         return (entry[2] for entry in heapq.merge(*map(self._entries, self.lanes())))
+
+
+class Part(Waiting):
+    """A queue with some of its requests hidden. To read only; who is shown may change while it is walked."""
+
+    def __init__(self, whole: Waiting, shown: Callable[[RequestView], bool]) -> None:
+        self.whole, self.shown = whole, shown
+        self._lanes = whole._lanes
+
+    def _entries(self, lane: Hashable) -> Iterator[Entry]:
+        return (entry for entry in self.whole._entries(lane) if self.shown(entry[2]))
+
+    def head(self, lane: Hashable = None) -> RequestState:
+        """See `Waiting.head`."""
+        return next(self._entries(lane))[2]
+
+    def lanes(self) -> list[Hashable]:
+        """See `Waiting.lanes`."""
+        return [lane for lane in self.whole.lanes() if any(True for _ in self._entries(lane))]
+
+    def count(self, lane: Hashable) -> int:
+        """See `Waiting.count`."""
+        return sum(1 for _ in self._entries(lane))
+
+    def oldest(self) -> RequestState:
+        """See `Waiting.oldest`."""
+        return min(self, key=lambda req: req.seq)
+
+    def refresh(self, req: RequestView) -> None:
+        """See `Waiting.refresh`."""
+        self.whole.refresh(req)
+
+    def __contains__(self, req: object) -> bool:
+        return req in self.whole and isinstance(req, RequestState) and self.shown(req)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

@@ -72,8 +72,11 @@ class Batch:
     greedy: bool
 
     @classmethod
-    def pack(cls, rows: Sequence[Row], limits: Limits, device: torch.device) -> "Batch":
-        """Packs at least one row; asserts that each has tokens, blocks for them, and nothing outside the limits."""
+    def pack(cls, rows: Sequence[Row], limits: Limits, device: torch.device, padding: int = 0) -> "Batch":
+        """Packs at least one row; asserts that each has tokens, blocks for them, and nothing outside the limits.
+
+        `padding`: at least so many padding tokens.
+        """
         counts = np.fromiter((len(row.ids) for row in rows), np.int64, len(rows))
         starts = np.fromiter((row.start for row in rows), np.int64, len(rows))
         assert len(rows) and counts.min() > 0 and starts.min() >= 0, "a batch needs rows, and each row needs tokens"
@@ -88,7 +91,7 @@ class Batch:
 
         wanting = [index for index, row in enumerate(rows) if row.sampling is not None]
         samplings = [row.sampling for row in rows if row.sampling is not None]
-        size = _padded(len(row_of))
+        size = _padded(len(row_of) + padding)
         parts = {
             "ids_T": _pad(ids, size, 0),
             "positions_T": _pad(positions, size, 0),

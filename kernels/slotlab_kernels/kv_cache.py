@@ -1,5 +1,7 @@
 """The paged KV cache (Kwon et al., SOSP 2023): one allocation for all layers."""
 
+from collections.abc import Sequence
+
 import torch
 
 from slotlab_kernels.shape import LlamaShape
@@ -23,6 +25,18 @@ class KVCache:
         size = (shape.layers, 2, num_blocks, block_size, shape.kv_heads, shape.head_dim)
         self.all = torch.zeros(size, device=device, dtype=dtype)
         self.layers = list(self.all.unbind(0))
+
+    def copy_out(self, blocks: Sequence[int]) -> torch.Tensor:
+        """A copy of these blocks in host memory: [L, 2, len(blocks), BS, Hk, D]."""
+        return self.all[:, :, self._index(blocks)].cpu()
+
+    def copy_in(self, kept: torch.Tensor, blocks: Sequence[int]) -> None:
+        """Writes what `copy_out` gave to these blocks, in their order."""
+        assert kept.shape[2] == len(blocks), f"{kept.shape[2]} blocks were kept, {len(blocks)} are to be filled"
+        self.all[:, :, self._index(blocks)] = kept.to(self.all.device)
+
+    def _index(self, blocks: Sequence[int]) -> torch.Tensor:
+        return torch.tensor(blocks, device=self.all.device)
 
     def reset(self) -> None:
         """Forgets everything: a run after it cannot see what an earlier one wrote."""

@@ -24,15 +24,15 @@ class ModelRunner:
         self.probe: Callable[[int, torch.Tensor], None] | None = None
 
     @torch.inference_mode()
-    def step(self, rows: Sequence[Row]) -> list[int | None]:
+    def step(self, rows: Sequence[Row], padding: int = 0) -> list[int | None]:
         """One forward pass over all rows; for each the token drawn after its last one, None where no logits are wanted.
 
-        On CUDA it waits for the device: when it returns, the step is done.
+        `padding`: tokens to compute besides and throw away. On CUDA it waits for the device: when it returns, the step is done.
         """
         tokens: list[int | None] = [None] * len(rows)
         if not rows:
             return tokens
-        batch = Batch.pack(rows, self.limits, self.model.device)
+        batch = Batch.pack(rows, self.limits, self.model.device, padding)
         logits_RV = self.model.forward(batch, self.cache, self.ops)
         if self.probe is not None:
             for index, logits_V in zip(batch.logits_rows, logits_RV, strict=True):

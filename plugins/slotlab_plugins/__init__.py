@@ -47,6 +47,11 @@ def slotlab_predictors() -> Choices:
 
 
 @hookimpl
+def slotlab_modifiers() -> Choices:
+    return collect("modifiers")
+
+
+@hookimpl
 def slotlab_workloads() -> Choices:
     return collect("workloads")
 

@@ -1,4 +1,4 @@
-"""The token ids that a real engine is given."""
+"""The token ids that a real engine is given, and what stands for them where there are none."""
 
 from __future__ import annotations
 
@@ -43,6 +43,27 @@ class Conversations(dict[int, list[int]]):
     def _random(self, stream: str, n: int) -> list[int]:
         ids: list[int] = self.streams(stream).integers(self.vocab, size=n).tolist()
         return ids
+
+
+class Texts:
+    """Names what fills the blocks of each request: equal where `Conversations` would have equal tokens, without making any.
+
+    `lengths`: prompt and answer of those who have left, in tokens.
+    """
+
+    def __init__(self, arrivals: Sequence[Arrival], block_size: int) -> None:
+        self.arrivals, self.block_size = arrivals, block_size
+        self.lengths: dict[int, int] = {}
+
+    def content(self, id: int, block: int) -> tuple[int, int]:
+        """Who wrote this block first (a request, or a prefix group as a negative number), and which of its blocks it is."""
+        arrival, end = self.arrivals[id], (block + 1) * self.block_size
+        while arrival.follows is not None and end <= self.lengths.get(arrival.follows, 0):
+            id = arrival.follows
+            arrival = self.arrivals[id]
+        if arrival.follows is None and arrival.prefix_group is not None and end <= arrival.prefix_tokens:
+            return -1 - arrival.prefix_group, block
+        return id, block
 
 
 def encode(tokenizer: Any, text: Words) -> list[int]:

@@ -13,78 +13,60 @@ import pytest
 
 from slotlab import Arrival, Batching, Done, Plan, Point, Request, RequestState, Result, Status, Streams
 from slotlab.core.blocks import BlockPool
-from slotlab.core.scheduler import Scheduler
-from slotlab.plan import split_work
+from slotlab.core.prefix import Content, PrefixPool
 from slotlab.record.recorder import Recorder
 from slotlab.record.seats import Seats
 from slotlab.record.tables import requests_table, slots_table, steps_table
 from slotlab.serve import serve
 from slotlab.sources import source
+from slotlab.testing.checked import CheckedScheduler
 from slotlab_plugins.engines.simulated import Simulated
-
-
-class CheckedScheduler(Scheduler):
-    """Asserts after every operation that nothing was lost and no cap was exceeded; keeps what the plans came to."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.plans: list[dict[int, int]] = []  # tokens by request id
-        self.work = [0, 0, 0]  # tokens planned: computed for the first time, again, decoded
-
-    def submit(self, req: Request, now: float, truth: int | None = None) -> RequestState:
-        state = super().submit(req, now, truth)
-        self.books.check()
-        return state
-
-    def plan(self, now: float) -> Plan:
-        plan, batching = super().plan(now), self.plugins.batching
-        self.books.check()
-        assert len(plan.seated) <= batching.max_num_seqs, "more slots than there are"
-        assert plan.tokens.keys() <= set(plan.seated), "a token without a slot"
-        assert sum(plan.tokens.values()) <= batching.max_num_batched_tokens, "more tokens than the budget"
-        for req, n in plan.tokens.items():
-            assert 1 <= n <= req.remaining
-            assert req.computed + n <= req.capacity, "a token without a block"
-        assert len(plan.seated) + len(plan.paused) == plan.running == len(self.books.running)
-        assert plan or not plan.started
-        return plan
-
-    def commit(self, plan: Plan, result: Result, now: float) -> None:
-        self.plans += [{req.id: n for req, n in plan.tokens.items()}] * len(result.durations)
-        parts = [split_work(req, n) for req, n in plan.tokens.items()]
-        self.work = [old + sum(new) * len(result.durations) for old, new in zip(self.work, zip(*parts, strict=True), strict=True)]
-        super().commit(plan, result, now)
-        self.books.check()
-
-    def abort(self, req: RequestState) -> None:
-        super().abort(req)
-        self.books.check()
 
 
 @dataclass
 class CheckedEngine(Simulated):
-    """Keeps, with `content`, what each cache slot holds, and reads all of a request's K and V back before it emits."""
+    """Keeps, with `remembers`, what each cache slot holds, and reads all of a request's K and V back before it emits."""
 
-    content: bool = False
+    remembers: bool = False
     emitted: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # positions of output tokens
     cache: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    host: dict[int, list[tuple[int, int] | None]] = field(default_factory=dict)  # what was swapped out, by request
+
+    def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
+        super().begin(arrivals, streams)
+        self.arrivals = arrivals
+
+    def token(self, req: RequestState, position: int) -> tuple[int, int]:
+        """What stands for a token: a prefix group's own, or the request's own."""
+        arrival = self.arrivals[req.id]
+        shared = arrival.prefix_group is not None and position < arrival.prefix_tokens
+        return (-1 - arrival.prefix_group if shared else req.id), position
 
     def submit(self, plan: Plan) -> Done:
         done = super().submit(plan)
-        if self.content:
+        if self.remembers:
             self._write(plan)
         for req, out in zip(plan.tokens, done.outcome.emitted, strict=True):
             self.emitted[req.id] += range(req.emitted, req.emitted + out)
         return done
 
     def _write(self, plan: Plan) -> None:
-        places = {req: [(block, i) for block in req.blocks for i in range(self.block_size)] for req in plan.tokens}
+        for req, blocks in plan.swap_out.items():
+            self.host[req.id] = [self.cache.get(place) for place in self.places(blocks)]
+        for req, blocks in plan.swap_in.items():
+            self.cache |= zip(self.places(blocks), self.host.pop(req.id), strict=True)
         for req, n in plan.tokens.items():
+            places = self.places(req.blocks)
             for position in range(req.computed, req.computed + n):
-                self.cache[places[req][position]] = req.id, position
+                self.cache[places[position]] = self.token(req, position)
         for req, n in plan.tokens.items():
+            places = self.places(req.blocks)
             for position in range(req.computed + n):
-                assert self.cache[places[req][position]] == (req.id, position), "the cache holds somebody else's token"
+                assert self.cache[places[position]] == self.token(req, position), "the cache holds somebody else's token"
+
+    def places(self, blocks: Sequence[int]) -> list[tuple[int, int]]:
+        """The cache slots of these blocks."""
+        return [(block, i) for block in blocks for i in range(self.block_size)]
 
 
 @dataclass
@@ -137,12 +119,14 @@ def serve_checked(
     cost: str = "unit",
     jump: bool = True,
     content: bool = False,
+    prefix_cache: bool = False,
     **scheduler: Any,
 ) -> Served:
     """Serve `arrivals` to the end with the given plugins and caps of the scheduler."""
-    engine = CheckedEngine(block_size=size, num_blocks=blocks, cost=cost, jump=jump and not content, content=content)
+    engine = CheckedEngine(block_size=size, num_blocks=blocks, cost=cost, jump=jump and not content, remembers=content)
     scheduler.setdefault("batching", Batching(4, 512))
-    core = CheckedScheduler(BlockPool(blocks, size), **scheduler)
+    pool = PrefixPool(blocks, size, engine.content) if prefix_cache else BlockPool(blocks, size)
+    core = CheckedScheduler(pool, **scheduler)
     recorder = Recorder(block_size=size, seats=Seats(core.plugins.batching.keeps_slots, chart=True))
     engine.begin(arrivals, Streams(0))
     stream = source(arrivals, point or Point())
@@ -185,7 +169,7 @@ def arrive() -> Callable[..., list[Arrival]]:
 
 
 def random_arrivals(seed: int, n: int, longest_prompt: int, longest_output: int, rate: float) -> list[Arrival]:
-    """Bursts of requests of three tenants, four priorities, and caps that may be far above the true length."""
+    """Bursts of requests of three tenants, four priorities, two prefixes, and caps that may be far above the true length."""
     rng, time, rows = random.Random(seed), 0.0, []
     for _ in range(n):
         time += rng.expovariate(rate) if rng.random() < 0.7 else 0.0
@@ -193,7 +177,8 @@ def random_arrivals(seed: int, n: int, longest_prompt: int, longest_output: int,
         cap = rng.choice([length, longest_output, 2 * longest_output])
         tenant = rng.choice("aabc")
         prompt, priority = rng.randint(1, longest_prompt), rng.randint(0, 3)
-        rows.append(Arrival(time, prompt, cap, length, tenant, priority=priority, weight={"a": 3.0}.get(tenant, 1.0)))
+        prefix = {"prefix_group": rng.randint(0, 1), "prefix_tokens": rng.randint(0, prompt - 1)}
+        rows.append(Arrival(time, prompt, cap, length, tenant, priority=priority, weight={"a": 3.0}.get(tenant, 1.0), **prefix))
     return rows
 
 
@@ -249,11 +234,15 @@ class Bench:
 
 @pytest.fixture(scope="session")
 def bench() -> Callable[..., Bench]:
-    """A bench over `blocks` blocks of `size` tokens, with the given plugins and caps of the scheduler."""
+    """A bench over `blocks` blocks of `size` tokens, with the given plugins and caps of the scheduler.
 
-    def make(blocks: int = 64, size: int = 1, **scheduler: Any) -> Bench:
+    `content`: what fills a block, as in `PrefixPool`; without it there is no prefix cache.
+    """
+
+    def make(blocks: int = 64, size: int = 1, content: Content | None = None, **scheduler: Any) -> Bench:
         scheduler.setdefault("batching", Batching(4, 512))
-        return Bench(CheckedScheduler(BlockPool(blocks, size), **scheduler))
+        pool = PrefixPool(blocks, size, content) if content else BlockPool(blocks, size)
+        return Bench(CheckedScheduler(pool, **scheduler))
 
     return make
 

@@ -62,8 +62,8 @@ def test_a_group_that_is_too_small_leaves_no_trace(bench):
         def gate(self, view):
             return Open(min_new=3)
 
-    policy, asked = Witness(), list[int]()
-    desk = bench(blocks=16, policy=policy, batching=ByThrees(4, 64), prefix_hits=lambda req: asked.append(req.id) or 1)
+    policy = Witness()
+    desk = bench(blocks=16, content=lambda req, block: block, policy=policy, batching=ByThrees(4, 64))
     desk.scheduler.view.step, desk.scheduler.view.last_start = 7, 3
     pair = [desk.submit(3), desk.submit(3)]
     before = [facts(req) for req in pair]
@@ -71,11 +71,10 @@ def test_a_group_that_is_too_small_leaves_no_trace(bench):
     assert not plan
     assert (plan.started, plan.preempted, plan.bound) == (0, 0, "gate")
     assert policy.events == [("started", 0), ("started", 1), ("undone", 1), ("undone", 0)]
-    assert [facts(req) for req in pair] == [fact | {"prefix_hit": 1} for fact in before]
+    assert [facts(req) for req in pair] == [fact | {"prefix_hits": (0, [])} for fact in before]
     assert (desk.free, desk.scheduler.view.last_start) == (16, 3)
     desk.submit(3)
-    assert list(desk.plan().tokens.values()) == [2, 2, 2]
-    assert asked == [0, 1, 2], "a prefix is looked up once per wait"
+    assert list(desk.plan().tokens.values()) == [3, 3, 3]
 
 
 def test_a_group_that_is_too_small_has_passed_nobody_over(bench):
@@ -126,15 +125,15 @@ def test_a_swapped_victim_that_restarts_and_is_undone_keeps_its_copy(bench):
     old = desk.submit(3, priority=1)
     desk.step()
     desk.submit(3, 1, priority=0)
-    assert desk.step().swaps == 3, "copied out"
+    assert [*desk.step().swap_out.values()] == [[2, 1, 0]], "copied out"
     assert policy.events[1] == ("lost 0", 0)
     assert (old.status, old.swapped, old.preemptions) == (Status.PREEMPTED, 3, 1)
     desk.now = 9.0
     desk.submit(3, 1, priority=0)  # `old` goes first by age, and is displaced at once
-    assert desk.step().swaps == 0
+    assert desk.step().swapped_blocks == 0
     assert (old.status, old.swapped, old.preemptions) == (Status.PREEMPTED, 3, 1)
     plan = desk.step()
-    assert (plan.swaps, plan.tokens) == (3, {old: 1})
+    assert (plan.swap_in, plan.tokens) == ({old: old.blocks[:3]}, {old: 1})
     assert old.recomputed == 0
 
 

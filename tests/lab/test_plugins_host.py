@@ -28,7 +28,7 @@ class LIFO(Policy):
 
 @hookimpl
 def slotlab_policies():
-    return {"lifo": LIFO, "lifo_jittery": LIFO(jitter=0.5)}
+    return {"latest": LIFO, "latest_jittery": LIFO(jitter=0.5)}
 """
 
 
@@ -44,17 +44,17 @@ def plugin_file(tmp_path, monkeypatch):
 
 
 def test_a_single_file_is_a_plugin(plugin_file):
-    plugin_file(LIFO, "lifo.py")
+    plugin_file(LIFO, "latest.py")
     found = host.Plugins()
-    assert found.choices["policy", "lifo"].summary == "Last come, first served."
-    assert found.choices["policy", "lifo_jittery"].summary == "Last come, first served. [jitter=0.5]"
-    assert found.choices["policy", "lifo"].plugin == "lifo" and not found.broken
+    assert found.choices["policy", "latest"].summary == "Last come, first served."
+    assert found.choices["policy", "latest_jittery"].summary == "Last come, first served. [jitter=0.5]"
+    assert found.choices["policy", "latest"].plugin == "latest" and not found.broken
 
 
 def test_a_disabled_plugin_offers_nothing(plugin_file, monkeypatch):
-    plugin_file(LIFO, "lifo.py")
-    monkeypatch.setenv("SLOTLAB_DISABLE_PLUGINS", "lifo, other")
-    assert ("policy", "lifo") not in host.Plugins().choices
+    plugin_file(LIFO, "latest.py")
+    monkeypatch.setenv("SLOTLAB_DISABLE_PLUGINS", "latest, other")
+    assert ("policy", "latest") not in host.Plugins().choices
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_a_disabled_plugin_offers_nothing(plugin_file, monkeypatch):
         ("import nothing_of_that_name", "ModuleNotFoundError: No module named 'nothing_of_that_name'"),
         ("x = 1", "offers nothing: write `@hookimpl` above `def slotlab_policies():`"),
         (LIFO.replace("slotlab_policies", "slotlab_policy"), "unknown hook 'slotlab_policy'"),
-        (LIFO.replace('return {"lifo"', 'return 1 or {"lifo"'), "slotlab_policies must return {name: class or instance}"),
-        (LIFO.replace('"lifo"', '"fcfs"'), "policy fcfs is offered by both builtin and mine"),
-        (LIFO.replace('"lifo"', '"Li Fo"'), "'Li Fo' is no name for a choice"),
+        (LIFO.replace('return {"latest"', 'return 1 or {"latest"'), "slotlab_policies must return {name: class or instance}"),
+        (LIFO.replace('"latest"', '"fcfs"'), "policy fcfs is offered by both builtin and mine"),
+        (LIFO.replace('"latest"', '"Li Fo"'), "'Li Fo' is no name for a choice"),
         (LIFO.replace("jitter: float", "jitter: complex"), "Hydra cannot hold its options"),
         (LIFO.replace("@dataclass\n", "").replace("LIFO(jitter=0.5)", "LIFO"), "write `@dataclass` above the class"),
     ],
@@ -81,7 +81,7 @@ def test_a_plugin_file_never_takes_the_place_of_another_module(plugin_file):
     import random
 
     plugin_file(LIFO, "random.py")
-    assert ("policy", "lifo") in host.Plugins().choices and sys.modules["random"] is random
+    assert ("policy", "latest") in host.Plugins().choices and sys.modules["random"] is random
 
 
 def test_a_plugin_that_exits_does_not_take_the_lab_down(plugin_file):

@@ -78,11 +78,13 @@ def test_points_go_from_the_lowest_load_to_the_highest(load, points):
 
 
 def test_the_built_in_choices_are_all_there():
-    assert sorted(collect("policies")) == ["fcfs", "priority", "priority_displace", "sjf", "vtc"]
-    assert sorted(collect("batching")) == ["continuous", "static"]
-    assert sorted(collect("admission")) == ["prompt"]
-    assert sorted(collect("preemption")) == ["lowest_rank", "newest"]
-    assert sorted(collect("predictors")) == ["none", "oracle"]
+    policies = ["drr", "edf", "fcfs", "hrrn", "lifo", "lpm", "mlfq", "priority", "priority_displace", "random", "sjf", "srpt"]
+    assert sorted(collect("policies")) == [*policies, "vtc", "wfq"]
+    assert sorted(collect("modifiers")) == ["aging", "bypass_cap", "pin_preempted", "tenant_cap"]
+    assert sorted(collect("batching")) == ["continuous", "dynamic", "orca", "prefill_first", "sarathi", "static"]
+    assert sorted(collect("admission")) == ["chunk", "peak", "prompt", "queue_timeout", "rate_limit", "reserve_max"]
+    assert sorted(collect("preemption")) == ["least_computed", "lowest_rank", "most_blocks", "newest"]
+    assert sorted(collect("predictors")) == ["constant", "history", "noisy", "noisy_tau", "none", "oracle"]
     traces = ["azure", "bailian", "burstgpt", "lengths", "mooncake", "rerun", "servegen", "vidur"]
     assert sorted(collect("workloads")) == sorted([*traces, "explicit", "poisson", "text"])
     assert sorted(collect("loads")) == ["auto", "concurrencies", "multiples", "native", "rates", "until_ci"]

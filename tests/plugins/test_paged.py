@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from slotlab import Admission, Arrival, Batching, Model, Plan, Policy, Preemption, Streams
+from slotlab import Admission, Arrival, Batching, Mode, Model, Plan, Policy, Preemption, Streams
 from slotlab.clock import VirtualClock
 from slotlab.core.blocks import BlockPool
+from slotlab.core.prefix import PrefixPool
 from slotlab.core.scheduler import Scheduler
 from slotlab.record.recorder import Recorder
 from slotlab.serve import serve
@@ -29,10 +30,22 @@ from slotlab_plugins.policies.vtc import VTC
 from slotlab_plugins.preemption.victims import LowestRank, Newest
 
 SHAPES = {"tiny": TINY, "smollm2": replace(SMOLLM2_135M, layers=2, vocab=4096)}  # its widths; two of its layers tell as much
-PROMPTS = (1, 5, 16, 17, 30, 47, 3, 64, 21, 9)
-OUTPUTS = (6, 12, 3, 9, 1, 14, 20, 5, 8, 2)
+PROMPTS = (1, 5, 16, 17, 30, 47, 3, 64, 21, 9, 48, 75)
+OUTPUTS = (6, 12, 3, 9, 1, 14, 20, 5, 8, 2, 4, 3)
+PREFIXES = {2: 15, 3: 16, 4: 20, 5: 40, 7: 40, 8: 17}  # tokens that are those of everybody else in the group
+FOLLOWS = {10: 3, 11: 5}
 ARRIVALS = tuple(
-    Arrival(0.5 * i, prompt, 32, output, tenant="ab"[i % 2], priority=i % 3)
+    Arrival(
+        0.5 * i,
+        prompt,
+        32,
+        output,
+        tenant="ab"[i % 2],
+        priority=i % 3,
+        prefix_group=0 if i in PREFIXES else None,
+        prefix_tokens=PREFIXES.get(i, 0),
+        follows=FOLLOWS.get(i),
+    )
     for i, (prompt, output) in enumerate(zip(PROMPTS, OUTPUTS, strict=True))
 )
 
@@ -73,33 +86,68 @@ def engine(shape: str, dtype: str, num_blocks: int) -> Watched:
     return opened
 
 
-def run(shape: str, dtype: str, batching: Batching, policy: Policy, preemption: Preemption, num_blocks: int = 64) -> Logits:
-    """Serve all requests, and return their logits."""
+class Seen(NamedTuple):
+    """What a run did beside computing."""
+
+    logits: Logits
+    preemptions: int
+    recomputed: int
+    swapped: int
+    cached: int
+    padding: int
+
+
+def run(
+    shape: str,
+    dtype: str,
+    batching: Batching,
+    policy: Policy,
+    preemption: Preemption,
+    num_blocks: int = 64,
+    prefix_cache: bool = False,
+) -> Seen:
+    """Serve all requests."""
     paged = engine(shape, dtype, num_blocks)
     paged.logits = {}
     paged.begin(ARRIVALS, Streams(0))
-    scheduler = Scheduler(BlockPool(num_blocks, 16), policy, batching, Admission(), preemption)
+    pool = PrefixPool(num_blocks, 16, paged.content) if prefix_cache else BlockPool(num_blocks, 16)
+    scheduler = Scheduler(pool, policy, batching, Admission(), preemption)
     recorder = Recorder()
     serve(source(ARRIVALS, Point()), scheduler, paged, paged.clock(), recorder)
-    run.preemptions = sum(req.preemptions for req in recorder.states)  # type: ignore[attr-defined]
+    pool.check([])
+    assert not paged._host, "a copy was left in host memory"
+    states, steps = recorder.states, recorder.steps
     assert {id: len(rows) for id, rows in paged.logits.items()} == dict(enumerate(OUTPUTS))
-    return paged.logits
+    return Seen(
+        paged.logits,
+        sum(req.preemptions for req in states),
+        sum(req.recomputed for req in states),
+        sum(step["swapped_blocks"] for step in steps),
+        sum(req.cached for req in states),
+        sum(step["padding_tokens"] for step in steps),
+    )
 
 
 @cache
 def alone(shape: str, dtype: str) -> Logits:
     """One request at a time, each prompt in one piece: the serial run that all others must equal."""
-    return run(shape, dtype, Static(1, 512), Policy(), Newest())
+    return run(shape, dtype, Static(1, 512), Policy(), Newest()).logits
 
 
-CASES = {
-    "a large batch": (Continuous(10, 512), Policy, Newest, 64),
-    "chunks of seven tokens": (Continuous(6, 7), Policy, Newest, 64),
-    "static batches": (Static(4, 512), Policy, Newest, 64),
-    "shortest first": (Continuous(3, 40), SJF, LowestRank, 64),
-    "urgent requests displace": (Continuous(3, 40), lambda: Priority(displace=True), LowestRank, 64),
-    "fair shares": (Continuous(4, 33), VTC, LowestRank, 64),
+CASES: dict[str, tuple[Any, ...]] = {
+    "a large batch": (Continuous(10, 512), Policy, Newest),
+    "chunks of seven tokens": (Continuous(6, 7), Policy, Newest),
+    "static batches": (Static(4, 512), Policy, Newest),
+    "static batches with padding": (Static(4, 512, pad=True), Policy, Newest),
+    "shortest first": (Continuous(3, 40), SJF, LowestRank),
+    "urgent requests displace": (Continuous(3, 40), lambda: Priority(displace=True), LowestRank),
+    "fair shares": (Continuous(4, 33), VTC, LowestRank),
     "a cache too small: preemption and recomputation": (Continuous(6, 24), Policy, LowestRank, 7),
+    "a cache too small: preemption and swap": (Continuous(6, 24), Policy, lambda: LowestRank(mode=Mode.SWAP), 7),
+    "prefix hits": (Continuous(4, 64), Policy, Newest, 64, True),
+    "prefix hits and chunks": (Continuous(6, 7), SJF, Newest, 64, True),
+    "prefix hits in a small cache": (Continuous(6, 24), Policy, LowestRank, 7, True),
+    "prefix hits and swap": (Continuous(6, 24), Policy, lambda: LowestRank(mode=Mode.SWAP), 7, True),
 }
 
 
@@ -107,18 +155,25 @@ CASES = {
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_logits_are_byte_for_byte_those_of_a_serial_run(shape, dtype, case):
-    batching, policy, preemption, num_blocks = CASES[case]
-    assert run(shape, dtype, batching, policy(), preemption(), num_blocks) == alone(shape, dtype)
-    if "displace" in case or "preemption" in case:
-        assert run.preemptions > 0, "nobody was preempted: the case proves nothing"
+    batching, policy, preemption, *cache = CASES[case]
+    seen = run(shape, dtype, batching, policy(), preemption(), *cache)
+    assert seen.logits == alone(shape, dtype)
+    happened = {
+        "displace": seen.preemptions,
+        "preemption": seen.preemptions,
+        "recomputation": seen.recomputed,
+        "swap": seen.swapped,
+        "hits": seen.cached,
+        "padding": seen.padding,
+    }
+    assert all(happened[word] > 0 for word in happened if word in case), f"{happened}: the case proves nothing"
 
 
 def test_without_the_row_padding_the_master_test_fails(monkeypatch):
-    """In fp32, where a matrix product of 1, 2, 3, 5 or 7 rows is rounded in another way."""
+    """In fp32, where a matrix product of 1, 2 or 3 rows is rounded in another way."""
     expected = alone("smollm2", "fp32")
     monkeypatch.setattr(batch, "ROW_PADDING", 1)
-    batching, policy, preemption, num_blocks = CASES["chunks of seven tokens"]
-    assert run("smollm2", "fp32", batching, policy(), preemption(), num_blocks) != expected
+    assert run("smollm2", "fp32", Static(1, 512), Policy(), Newest()).logits != expected
 
 
 def test_sampled_tokens_do_not_depend_on_the_batch_either():
@@ -144,7 +199,9 @@ def test_warm_up_leaves_no_trace_and_sees_no_measured_prompt(monkeypatch):
 
     seen: list[list[int]] = []
     step = ModelRunner.step
-    monkeypatch.setattr(ModelRunner, "step", lambda self, rows: seen.extend(list(row.ids) for row in rows) or step(self, rows))
+    monkeypatch.setattr(
+        ModelRunner, "step", lambda self, rows, *more: seen.extend(row.ids for row in rows) or step(self, rows, *more)
+    )
     warm = Watched("cpu", 16, 64, "fp32")
     warm.open(Random(TINY))
     assert {id for ids in seen for id in ids} == {1} and not warm.runner.cache.all.any()

@@ -5,6 +5,7 @@ A request of length n that starts at t and keeps its slot ends at t + n.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -64,7 +65,7 @@ TABLES = [
 @pytest.mark.parametrize(("table", "policy", "finish"), TABLES)
 def test_a_schedule_worked_out_by_hand(run, table: Any, policy: Any, finish: list[int], jump: bool):
     arrivals = [Arrival(float(time), 1, n, n, tenant, priority=priority) for time, n, priority, tenant in table]
-    recorder = run(arrivals, type(policy)(**{name: getattr(policy, name) for name in policy.__dataclass_fields__}), jump=jump)
+    recorder = run(arrivals, replace(policy), jump=jump)
     assert [recorder.times[id][-1] for id in range(len(arrivals))] == finish
     assert sum(req.recomputed for req in recorder.states) == (2 if getattr(policy, "displace", False) else 0)
 

@@ -100,9 +100,8 @@ def serve_units(
 
 def step_row(step: int, start: float, computing: int, held: int, **other: Any) -> dict[str, Any]:
     """A unit step."""
-    zeros = dict.fromkeys(
-        ("decode_tokens", "prefill_tokens", "recomputed_tokens", "waiting", "kv_reserved", "preempted", "started"), 0
-    )
+    tokens = ("decode_tokens", "prefill_tokens", "recomputed_tokens", "padding_tokens")
+    zeros = dict.fromkeys((*tokens, "swapped_blocks", "waiting", "kv_reserved", "preempted", "started"), 0)
     row = {"point": 0, "repeat": 0, "step": step, "start": start, "duration": 1.0, "bound": "none", "kv_used": computing}
     return {**row, **zeros, "computing": computing, "held": held, "running": computing, **other}
 

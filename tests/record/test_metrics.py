@@ -68,7 +68,7 @@ def test_steps_are_weighted_by_their_durations(requests_of, steps_of):
     steps = steps_of(
         {"duration": 1.0, "computing": 4, "held": 4, "running": 4, "kv_used": 8, "prefill_tokens": 40},
         {"duration": 3.0, "computing": 1, "held": 2, "running": 2, "kv_used": 4, "decode_tokens": 1, "recomputed_tokens": 9},
-    )
+    ).assign(padding_tokens=[20, 30], swapped_blocks=[0, 5])
     rows = [{"times": [1], "prompt_tokens": 30}, {"times": [1, 5], "preemptions": 1, "recomputed_tokens": 9, "prompt_tokens": 10}]
     found = figures(requests_of(*rows), steps)
     expected = {
@@ -77,6 +77,8 @@ def test_steps_are_weighted_by_their_durations(requests_of, steps_of):
         "running_mean": 10 / 5,
         "batch_efficiency": 5 / 6,
         "step_tokens_mean": 50 / 2,
+        "padding_waste": 50 / 100,
+        "swapped_blocks": 5,
         "recompute_tax": 9 / 50,
     }
     assert {key: found[key] for key in expected} == pytest.approx(expected)
@@ -106,7 +108,7 @@ def test_tables_that_contradict_each_other_are_refused(serve, lie, line):
 
 def test_without_requests_only_counts_are_defined(requests_of, no_steps):
     assert figures(requests_of(), no_steps) == dict.fromkeys(
-        ("offered", "finished", "rejected", "aborted", "tpot_undefined", "preemptions"), 0
+        ("offered", "finished", "rejected", "aborted", "tpot_undefined", "preemptions", "swapped_blocks"), 0
     )
 
 

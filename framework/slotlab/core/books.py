@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slotlab.core.answers import moment
 from slotlab.core.blocks import BlockPool
 from slotlab.decisions import Accept, Hold, Reject
 from slotlab.errors import PluginError
-from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, overrides
-from slotlab.request import RequestState, RequestView, Status
+from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, layers, overrides
+from slotlab.request import RequestState, Status
 from slotlab.view import View
 from slotlab.waiting import Waiting
 
@@ -29,37 +30,42 @@ class Plugins:
     contests: bool = False
     watches: bool = False
     quotas: bool = False
+    pads: bool = False
 
     def __post_init__(self) -> None:
         self.pauses = overrides(self.policy, Policy, "order_running")
         self.contests = overrides(self.policy, Policy, "on_misfit")
         self.watches = overrides(self.policy, Policy, "served")
         self.quotas = overrides(self.batching, Batching, "quota")
+        self.pads = overrides(self.batching, Batching, "padding")
 
     def __iter__(self) -> Iterator[object]:
-        return iter((self.policy, self.batching, self.admission, self.preemption, self.predictor))
+        return iter((*layers(self.policy), self.batching, self.admission, self.preemption, self.predictor))
 
 
 class Books:
     """Every unfinished request is in exactly one of `held`, `waiting` and `running`; only the last hold KV."""
 
-    def __init__(self, pool: BlockPool, plugins: Plugins, prefix_hits: Callable[[RequestView], int]) -> None:
+    def __init__(self, pool: BlockPool, plugins: Plugins) -> None:
         self.pool, self.plugins = pool, plugins
         self.waiting = Waiting(plugins.policy)
         self.running: dict[RequestState, None] = {}  # oldest start first
         self.prefilling: dict[RequestState, None] = {}  # those of them with more than a decode to compute
         self.held: list[tuple[float, int, RequestState]] = []
+        self.expiring: list[tuple[float, int, RequestState]] = []  # those who must have started at a time, some long gone
         self.departed: list[RequestState] = []  # since somebody last looked
-        self.view = View(pool, self.waiting, self.running, prefix_hits, plugins.policy.rank)
+        self.view = View(pool, self.waiting, self.running, plugins.policy.rank)
 
     def arrive(self, req: RequestState) -> None:
         """Queue, hold or reject."""
         plugins = self.plugins
         match plugins.admission.admit(req, self.view):
-            case Accept():
+            case Accept(until) if moment(plugins.admission, "admit", until) > self.view.now:
                 req.status = Status.WAITING
                 plugins.policy.arrived(req, self.view)
                 self.waiting.add(req)
+                if until < math.inf:
+                    heapq.heappush(self.expiring, (until, req.seq, req))
             case Hold(until) if moment(plugins.admission, "admit", until) > self.view.now:
                 req.status = Status.HELD
                 heapq.heappush(self.held, (until, req.seq, req))
@@ -73,10 +79,25 @@ class Books:
         req.reason = reason
         self.leave(req, Status.REJECTED)
 
-    def release_held(self) -> None:
-        """Ask admission again about those whose time has come."""
+    def keep_time(self) -> None:
+        """Ask admission again about those held until now, and refuse those who had to start until now."""
         while self.held and self.held[0][0] <= self.view.now:
             self.arrive(heapq.heappop(self.held)[2])
+        while self.expiring and self.expiring[0][0] <= self.view.now:
+            until, _, req = heapq.heappop(self.expiring)
+            if self._hopes(req):
+                self.waiting.remove(req)
+                self.reject(req, f"had not started after {until - req.arrival:.4g} of waiting")
+
+    def next_time(self) -> float:
+        """When `keep_time` has something to do again."""
+        while self.expiring and not self._hopes(self.expiring[0][2]):
+            heapq.heappop(self.expiring)
+        return min((queue[0][0] for queue in (self.held, self.expiring) if queue), default=math.inf)
+
+    def _hopes(self, req: RequestState) -> bool:
+        """Whether `req` waits for its first start."""
+        return req in self.waiting and req.started is None
 
     def start(self, req: RequestState, cached: int) -> None:
         """From the queue to a slot; the blocks are already taken."""
@@ -86,7 +107,8 @@ class Books:
             self.prefilling[req] = None
         req.status, req.computed = Status.RUNNING, cached
         if req.started is None:
-            req.started, req.cached = self.view.now, cached
+            req.started = self.view.now
+        req.cached += max(0, min(cached, req.prompt_tokens) - req.high)
         req.swapped = 0
         self.view.last_start = self.view.step
 
@@ -121,8 +143,7 @@ class Books:
     def check(self) -> None:
         """Blocks and requests are conserved. For tests, and for every step when debugging."""
         pool = self.pool
-        held = [block for req in self.running for block in req.blocks]
-        assert len(set(held + pool.free)) == len(held) + len(pool.free) == pool.num_blocks, "a block is lost or owned twice"
+        pool.check(self.running)
         for req in self.running:
             assert req.computed <= req.capacity == len(req.blocks) * pool.block_size, (
                 f"request {req.id} computed beyond its blocks"

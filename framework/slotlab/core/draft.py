@@ -34,7 +34,7 @@ class Draft:
         self.books, self.plugins, self.pool, self.view = books, books.plugins, books.pool, books.view
         self.plan = Plan(self.view.now)
         self.evicted: list[RequestState] = []
-        self.started: dict[RequestState, int] = {}  # and how many tokens came back from host memory
+        self.started: dict[RequestState, tuple[int, int]] = {}  # and its tokens in host memory, and of prefix hits, before
         self.passed: dict[RequestState, Sequence[RequestState]] = {}  # whom a started one passed over, if anybody
         self.refused: dict[RequestState, tuple[Misfit, Verdict]] = {}  # who was asked and did not fit
         self.before = self.view.last_start
@@ -56,7 +56,7 @@ class Draft:
         if self.plan or len(reqs) > self.view.tokens_left:
             return False
         short = [req for req in reqs if req.computed == req.capacity]
-        if len(short) > len(pool.free):
+        if len(short) > pool.available:
             return False
         for req in short:
             pool.grow(req, req.computed + 1)
@@ -64,10 +64,11 @@ class Draft:
         self.view.tokens_left -= len(reqs)
         return True
 
-    def start(self, req: RequestState, cached: int, n: int) -> None:
-        """A slot and `n` tokens for a waiting request; its blocks are already taken."""
-        self.plan.swaps += req.swapped
-        self.started[req] = req.swapped
+    def start(self, req: RequestState, cached: int, n: int, back: bool) -> None:
+        """A slot and `n` tokens for a waiting request; its blocks are already taken. `back`: it returns from host memory."""
+        if back:
+            self.plan.swap_in[req] = req.blocks[: self.pool.blocks_for(cached)]
+        self.started[req] = req.swapped, req.cached
         self.view.slots_left -= 1
         self.books.start(req, cached)
         self.take(req, n)
@@ -80,14 +81,14 @@ class Draft:
             del self.paused[req]
         else:
             self.view.slots_left += 1
-        computed = req.computed
+        computed, blocks = req.computed, req.blocks[: self.pool.blocks_for(req.computed)]
         self.books.stop(req)
         lost = 0
         if req in self.started:  # it has done nothing yet: as if it had never started
-            req.swapped = self.started.pop(req)
-            self.plan.swaps -= req.swapped
+            req.swapped, req.cached = self.started.pop(req)
+            self.plan.swap_in.pop(req, None)
             if not req.preemptions:
-                req.started, req.cached = None, 0
+                req.started = None
             if not self.started:
                 self.view.last_start = self.before
             for loser in self.passed.pop(req, ()):
@@ -95,9 +96,9 @@ class Draft:
         else:
             req.swapped = computed if mode is Mode.SWAP else 0
             lost = computed - req.swapped
-            self.plan.swaps += req.swapped
+            if req.swapped:
+                self.plan.swap_out[req] = blocks
             req.high = max(req.high, computed)
-            req.prefix_hit = None
             req.preemptions += 1
             self.plan.preempted += 1
         req.status = Status.PREEMPTED if req.preemptions else Status.WAITING

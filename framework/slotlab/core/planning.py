@@ -6,7 +6,9 @@ everything it was given, and answers are clamped, or refused by name.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from slotlab.core.answers import claim, expect, moment, whole
 from slotlab.core.books import Books
@@ -26,6 +28,15 @@ BOUNDS: dict[Misfit, Bound] = {
 }
 
 
+class Wants(NamedTuple):
+    """What a waiting request would start with."""
+
+    hits: Sequence[int]  # blocks that it shares
+    cached: int  # tokens already computed, by others or before a swap
+    n: int  # tokens for this step
+    commit: int  # tokens of KV, all told
+
+
 class Planning(Draft):
     """Running requests first, then waiting ones, as far as slots, tokens and blocks allow."""
 
@@ -41,12 +52,11 @@ class Planning(Draft):
         plan, books = self.plan, self.books
         for req in self.evicted:
             books.waiting.add(req)
-        if books.held:
-            plan.until = min(plan.until, books.held[0][0])
+        plan.until = min(plan.until, books.next_time())
         plan.seated = [req for req in books.running if req not in self.paused] if self.paused else list(books.running)
         plan.paused = list(self.paused)
         plan.running, plan.waiting = len(books.running), len(books.waiting)
-        plan.kv_reserved = self.pool.num_blocks - len(self.pool.free)
+        plan.kv_reserved = self.pool.num_blocks - self.pool.available
         plan.started = len(self.started)
         if plan and not (books.prefilling or self.evicted or self.started):
             allow_repeats(plan, books)
@@ -165,14 +175,15 @@ class Planning(Draft):
             loser.bypassed += 1
         return all(loser.bypassed < self.max_bypass for loser in skipped)
 
-    def _wants(self, req: RequestState) -> tuple[int, int, int] | Misfit:
-        """Tokens already computed, tokens for this step, and tokens of KV that `req` would start with."""
-        if req.prefix_hit is None:
-            req.prefix_hit = max(0, min(self.view.prefix_hits(req), req.known - 1))
-        cached = max(req.swapped, req.prefix_hit)
+    def _wants(self, req: RequestState) -> Wants | Misfit:
+        """What `req` would start with."""
+        hits = self.pool.hits(req)
+        cached = len(hits) * self.pool.block_size
+        if req.swapped > cached:
+            hits, cached = (), req.swapped
         left = req.known - cached
         n = self._size(req, left)
-        if n <= 0 or (n < left and not self.budget.chunked):
+        if n <= 0 or (n < left <= self.plugins.batching.max_num_batched_tokens and not self.budget.chunked):
             return Misfit.TOKENS
         if left > 1 and len(self.books.prefilling) >= self.budget.prefills:
             return Misfit.PREFILLS
@@ -180,7 +191,7 @@ class Planning(Draft):
         commit = admission.reserve(req, self.view)
         if commit is None:
             return Misfit.RESERVE
-        return cached, n, max(cached + n, min(whole(admission, "reserve", req, commit), req.most_tokens))
+        return Wants(hits, cached, n, max(cached + n, min(whole(admission, "reserve", req, commit), req.most_tokens)))
 
     def _try_start(self, req: RequestState) -> Misfit | None:
         """Start `req`, or change nothing and say why not."""
@@ -189,12 +200,12 @@ class Planning(Draft):
         wants = self._wants(req)
         if isinstance(wants, Misfit):
             return wants
-        return None if self._grant(req, *wants) else Misfit.BLOCKS
+        return None if self._grant(req, wants) else Misfit.BLOCKS
 
-    def _grant(self, req: RequestState, cached: int, n: int, commit: int) -> bool:
-        """Start `req` if there are blocks for `commit` tokens."""
-        if enough := self.pool.grow(req, commit):
-            self.start(req, cached, n)
+    def _grant(self, req: RequestState, wants: Wants) -> bool:
+        """Start `req` if there are blocks for what it wants."""
+        if enough := self.pool.grow(req, wants.commit, wants.hits):
+            self.start(req, wants.cached, wants.n, back=bool(wants.cached and not wants.hits))
         return enough
 
     # Victims
@@ -218,11 +229,11 @@ class Planning(Draft):
         if isinstance(wants, Misfit):
             return False
         worse = self._worse(req)
-        need = Need(max(0, self.pool.shortage(req, wants[2])), int(why is Misfit.SLOTS))
-        chosen, blocks, slots = [], 0, 0
+        need = Need(max(0, self.pool.shortage(req, wants.commit, wants.hits)), int(why is Misfit.SLOTS))
+        chosen, taken, blocks, slots = [], Counter[int](), 0, 0
         for victim, mode in self._victims(need, req, worse):
             chosen.append((victim, mode))
-            blocks += victim.num_blocks
+            blocks += self.pool.gain(victim, taken, wants.hits)
             slots += victim not in self.paused
             if blocks >= need.blocks and slots >= need.slots:
                 break
@@ -230,9 +241,8 @@ class Planning(Draft):
             return False
         for victim, mode in chosen:
             self.evict(victim, mode)
-        cached, n, commit = wants
-        n = max(n, min(self._size(req, req.known - cached), commit - cached))  # victims may have given tokens back
-        promised = self._grant(req, cached, n, commit)
+        n = min(self._size(req, req.known - wants.cached), wants.commit - wants.cached)  # victims may have given tokens back
+        promised = self._grant(req, wants._replace(n=max(n, wants.n)))
         assert promised, f"request {req.id} was promised a place that is not there"
         return True
 

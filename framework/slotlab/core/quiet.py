@@ -35,7 +35,7 @@ def ask(plugin: Policy | Batching | Admission | Preemption, view: View) -> Quiet
 
 def room(plan: Plan, books: Books) -> int:
     """Steps for which the free blocks last, those of the first step being taken. A lower bound, exact when it is short."""
-    free, size = len(books.pool.free), books.pool.block_size
+    free, size = books.pool.available, books.pool.block_size
     if free >= len(plan.tokens):
         return 1 + size * (free // len(plan.tokens))
     slack = sorted(req.capacity - req.computed - 1 for req in plan.tokens)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from itertools import chain
 
 from slotlab.core.answers import whole
@@ -34,7 +33,6 @@ class Scheduler:
         preemption: Preemption | None = None,
         predictor: Predictor | None = None,
         *,
-        prefix_hits: Callable[[RequestView], int] = lambda req: 0,
         max_context: int = sys.maxsize,
         max_bypass: int = 1000,
         patience: int = 10_000,
@@ -47,10 +45,11 @@ class Scheduler:
             preemption or Preemption(),
             predictor or Predictor(),
         )
-        self.books = Books(pool, self.plugins, prefix_hits)
+        self.books = Books(pool, self.plugins)
         self.max_context, self.max_bypass, self.patience = max_context, max_bypass, patience
         self.log_decisions = log_decisions
         self.in_flight: Plan | None = None
+        self.copies_due: dict[RequestState, list[int]] = {}  # blocks of victims that no executed plan has copied out yet
         self.arrivals = self.fruitless = 0
 
     @property
@@ -96,6 +95,7 @@ class Scheduler:
         assert self.in_flight is None, "abort must wait for the step in flight"
         with blame(*self.plugins):
             self.books.abort(req)
+        self.copies_due.pop(req, None)
 
     def plan(self, now: float) -> Plan:
         """The next step. Empty: nothing can run before an arrival, or before `plan.until`."""
@@ -103,17 +103,23 @@ class Scheduler:
         self.view.now = now
         preempted = 0
         with blame(*self.plugins):
-            self.books.release_held()
+            self.books.keep_time()
             planning = Planning(self.books, self.max_bypass)
             while not (plan := planning.build()) and plan.preempted:
                 preempted += plan.preempted  # all it did was to evict, so now there is room
+                self.copies_due |= plan.swap_out
                 planning = Planning(self.books, self.max_bypass)
+            if plan and self.plugins.pads:
+                batching = self.plugins.batching
+                plan.padding = max(0, whole(batching, "padding", None, batching.padding(plan.tokens.values(), self.view)))
             if self.log_decisions:
                 plan.unserved = list(unserved(planning))
             if not (plan or plan.until > now):
                 raise PluginError(self.plugins.batching, None, f"gate is closed until {plan.until}, and it is {now} already")
         if preempted:
             plan.preempted, plan.repeat = plan.preempted + preempted, 1
+        plan.swap_out = self.copies_due | plan.swap_out
+        self.copies_due = {} if plan else plan.swap_out
         if plan:
             self.in_flight = plan
             self.view.step += 1
@@ -156,6 +162,7 @@ class Scheduler:
         fresh, again, _ = split_work(req, n)
         req.computed += n
         req.recomputed += again
+        self.books.pool.seal(req)
         complete = req.computed == req.known
         assert complete == (emitted > 0), f"request {req.id}: a token comes out exactly when all known tokens are computed"
         if complete:

@@ -17,6 +17,7 @@ from filelock import FileLock
 from omegaconf import DictConfig
 
 from slotlab.core.blocks import BlockPool
+from slotlab.core.prefix import PrefixPool
 from slotlab.core.scheduler import Scheduler
 from slotlab.errors import PluginError, UserError, blame
 from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, overrides
@@ -64,13 +65,19 @@ class Bench:
     def serve(self, point: Point, repeat: int, arrivals: Sequence[Arrival], recorder: Recorder) -> None:
         """Serve `arrivals` under new plugins. What was recorded is there even if that is interrupted."""
         new = build(self.cfg)
-        scheduler = self._scheduler(new.policy, new.batching, new.admission, new.preemption, new.predictor)
+        policy = new.modified_policy()
+        scheduler = self._scheduler(policy, new.batching, new.admission, new.preemption, new.predictor)
         scheduler.log_decisions = self.lab.record.decisions
         self.run(scheduler, point, repeat, arrivals, recorder, self.lab.load.max_seconds or math.inf)
         if refused := Counter(req.reason for req in recorder.states if req.status is Status.REJECTED):
             recorder.remarks.append(f"{refused.total()} requests rejected: {refused.most_common(1)[0][0]}")
         if len(arrivals) > 1 and scheduler.books.waiting.indifferent and type(new.policy).key is not Policy.key:
             recorder.remarks.append("all keys are equal: the policy acts as fcfs")
+        recorder.remarks += (f"without engine.{name} the policy acts as fcfs" for name in self._lacking(new.policy))
+
+    def _lacking(self, policy: Policy) -> list[str]:
+        """Options of the engine that `policy` needs, and that are off."""
+        return [name for name in policy.uses if not getattr(self.lab.engine, name, None)]
 
     def run(
         self,
@@ -91,7 +98,8 @@ class Bench:
         self, policy: Policy, batching: Batching, admission: Admission, preemption: Preemption, predictor: Predictor
     ) -> Scheduler:
         engine = self.lab.engine
-        pool = BlockPool(engine.num_blocks, engine.block_size)
+        size = engine.num_blocks, engine.block_size
+        pool = PrefixPool(*size, engine.content) if engine.prefix_cache else BlockPool(*size)
         context = self.lab.model.max_context() if engine.real else sys.maxsize
         return Scheduler(pool, policy, batching, admission, preemption, predictor, max_context=context)
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -147,7 +148,7 @@ def run_job(cfg: DictConfig, sweep: Sweep) -> None:
     """One composed config: a single run, or a job of a sweep."""
     settings = HydraConfig.get()
     many = settings.mode == RunMode.MULTIRUN
-    choices = {key: value for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
+    choices = {key: spell(value) for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
     folder, cwd = Path(settings.runtime.output_dir).absolute(), Path(settings.runtime.cwd)
     experiment = choices.pop("experiment", None) or "slotlab"
     place = Place(
@@ -165,6 +166,13 @@ def run_job(cfg: DictConfig, sweep: Sweep) -> None:
         sweep.run(cfg, place)
     else:
         sweep.run_single(cfg, place)
+
+
+def spell(choice: Any) -> Any:
+    """A choice as it is typed; of modifiers there may be several, or none."""
+    if not isinstance(choice, Sequence) or isinstance(choice, str):
+        return choice
+    return f"[{','.join(choice)}]" if choice else "none"
 
 
 def choose_native(cfg: DictConfig, choices: dict[str, str], overrides: list[str]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from slotlab.engine import Engine, Model
 from slotlab.errors import UserError, nearest
-from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
+from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption
 from slotlab.record.options import Record
 from slotlab.record.slo import SLO
 from slotlab.tracking import Tracking
 from slotlab.workload import Load, Workload
 
-SCIENCE = ("policy", "batching", "admission", "preemption", "predictor", "workload", "load", "model", "engine", "slo", "seed")
+SCHEDULING = ("policy", "modifier", "batching", "admission", "preemption", "predictor")
+SCIENCE = (*SCHEDULING, "workload", "load", "model", "engine", "slo", "seed")
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Lab:
     admission: Admission = MISSING
     preemption: Preemption = MISSING
     predictor: Predictor = MISSING
+    modifier: dict[str, Modifier] = field(default_factory=dict)  # applied in this order: the last one is outermost
     workload: Workload = MISSING
     load: Load = MISSING
     model: Model = MISSING
@@ -39,6 +42,10 @@ class Lab:
     tracking: Tracking = field(default_factory=Tracking)
     seed: int = 0
     trial: int = 1  # numbers equal runs: it changes nothing, so what differs between trials is noise
+
+    def modified_policy(self) -> Policy:
+        """The policy inside its modifiers."""
+        return reduce(lambda inner, modifier: modifier.around(inner), self.modifier.values(), self.policy)
 
 
 ConfigStore.instance().store(name="schema", node=Lab, provider="slotlab")

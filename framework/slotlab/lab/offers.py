@@ -10,6 +10,8 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from slotlab.kinds import Modifier
+
 
 def class_of(node: Any) -> type:
     """The class of an offer."""
@@ -41,6 +43,8 @@ def check_offer(name: object, node: Any, base: type) -> str | None:
         return f"{name!r} is no name for a choice: use lower-case letters, digits and _"
     if not issubclass(cls, base):
         return f"{cls.__qualname__} does not derive from {base.__name__}: write `class {cls.__name__}({base.__name__}):`"
+    if issubclass(cls, Modifier) and base is not Modifier:
+        return f"{cls.__qualname__} is a modifier, which wraps a policy: offer it in `slotlab_modifiers`"
     if not is_dataclass(cls) or "__dataclass_fields__" not in vars(cls):
         return f"{cls.__qualname__} is not a dataclass itself, so its options would vanish: write `@dataclass` above the class"
     options = {f.name for f in fields(cls)}

@@ -20,7 +20,7 @@ from hydra.core.config_store import ConfigStore
 from slotlab import hooks
 from slotlab.engine import Engine, Model
 from slotlab.errors import UserError
-from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption
+from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption
 from slotlab.lab.offers import check_offer, summary, where
 from slotlab.workload import Load, Workload
 
@@ -30,6 +30,7 @@ GROUPS: dict[str, tuple[str, type]] = {
     "slotlab_admissions": ("admission", Admission),
     "slotlab_preemptions": ("preemption", Preemption),
     "slotlab_predictors": ("predictor", Predictor),
+    "slotlab_modifiers": ("modifier", Modifier),
     "slotlab_workloads": ("workload", Workload),
     "slotlab_loads": ("load", Load),
     "slotlab_models": ("model", Model),
@@ -121,7 +122,8 @@ class Plugins:
                 self._refuse(plugin, self._versions[plugin], where(node), refusal, group, str(name))
                 continue
             self.choices[group, name] = Choice(group, name, plugin, self._versions[plugin], where(node), summary(node))
-            ConfigStore.instance().store(group=group, name=name, node=node, provider=plugin)
+            package = f"modifier.{name}" if base is Modifier else group  # of modifiers there may be several
+            ConfigStore.instance().store(group=group, name=name, node=node, package=package, provider=plugin)
 
     def _refuse(self, plugin: str, version: str, place: str, reason: str, group: str = "", name: str = "") -> None:
         self.broken.append(Choice(group, name, plugin, version, place, "", " ".join(reason.split())))

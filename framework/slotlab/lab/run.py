@@ -196,7 +196,7 @@ class Run:
 
     def _identity(self) -> dict[str, Any]:
         plain, lab = science(self.cfg), self.lab
-        others = {name: value for name, value in plain.items() if name not in ("policy", "predictor")}
+        others = {name: value for name, value in plain.items() if name not in ("policy", "modifier", "predictor")}
         return {
             "run_key": short_hash([plain, dict(self.place.choices), dict(self.place.plugins)]),
             "setting": short_hash(others),  # equal where runs differ in their policies alone

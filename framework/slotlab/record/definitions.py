@@ -53,10 +53,13 @@ SECTIONS: dict[str, dict[str, str]] = {
     },
     "Work": {
         "step_tokens_mean": "tokens computed / steps: tokens per reading of the weights",
+        "padding_waste": "tokens computed and thrown away, to make the batch a rectangle / all tokens computed, those included",
         "recompute_tax": "tokens computed again / all tokens computed",
         "preemptions": "times that a running request was evicted",
+        "swapped_blocks": "KV blocks copied between device and host, out and back",
         "bypassed_max": "most later starts that one skipped request saw",
-        "prefix_hit_rate": "prompt tokens saved by prefix hits at the first start / prompt tokens, of requests that started",
+        "prefix_hit_rate": "prompt tokens that prefix hits saved from ever being computed / prompt tokens, of requests that"
+        " started: what is computed again after a preemption never counts as a hit",
     },
     "Tenants (where there are two or more)": {
         "tenant_*_ttft_mean": "mean ttft of the tenant's finished requests [time]",

@@ -166,8 +166,11 @@ def _work(requests: pd.DataFrame, steps: pd.DataFrame) -> Figures:
     computed = steps["decode_tokens"].sum() + steps["prefill_tokens"].sum() + recomputed
     started = requests[requests["started"].notna()]
     yield "step_tokens_mean", ratio(computed, len(steps))
+    padding = steps["padding_tokens"].sum()
+    yield "padding_waste", ratio(padding, computed + padding)
     yield "recompute_tax", ratio(recomputed, computed)
     yield "preemptions", requests["preemptions"].sum()
+    yield "swapped_blocks", steps["swapped_blocks"].sum()
     yield "bypassed_max", requests["bypassed"].max() if len(requests) else None
     yield "prefix_hit_rate", ratio(started["cached_tokens"].sum(), started["prompt_tokens"].sum())
 

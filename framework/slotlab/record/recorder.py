@@ -77,6 +77,8 @@ class Recorder:
             "waiting": plan.waiting,
             "kv_used": used,
             "kv_reserved": reserved,
+            "padding_tokens": plan.padding,
+            "swapped_blocks": plan.swapped_blocks,
             "preempted": plan.preempted,
             "started": plan.started,
             "bound": plan.bound,
@@ -84,10 +86,12 @@ class Recorder:
 
     def _blocks(self, plan: Plan, steps: int) -> tuple[Any, Any]:
         """Blocks that hold computed tokens, and blocks allocated, at the end of each step; numbers if there was one."""
-        size, idle = self.block_size, 0
+        size = self.block_size  # what is not computed yet is nobody else's, so shared blocks count once
+        empty = sum(len(req.blocks) - -(-(req.computed + n) // size) for req, n in plan.tokens.items())
         if plan.running > len(plan.tokens):
-            idle = sum(-(-req.computed // size) for req in (*plan.seated, *plan.paused) if req not in plan.tokens)
-        used = idle + sum(-(-(req.computed + n) // size) for req, n in plan.tokens.items())
+            idle = (req for req in (*plan.seated, *plan.paused) if req not in plan.tokens)
+            empty += sum(len(req.blocks) - -(-req.computed // size) for req in idle)
+        used = plan.kv_reserved - empty
         if steps == 1:
             return used, plan.kv_reserved
         computed = np.fromiter((req.computed + 1 for req in plan.tokens), np.int64, len(plan.tokens))

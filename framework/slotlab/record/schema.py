@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from slotlab.errors import UserError
 
-SCHEMA_VERSION = "1"  # of the columns below
+SCHEMA_VERSION = "2"  # of the columns below
 METRICS_VERSION = "1"  # of the formulas in slotlab.record.metrics: runs of different versions are not compared
 
 
@@ -41,7 +41,7 @@ REQUESTS = _schema(
     ("prompt_tokens", pa.int64()),
     ("max_tokens", pa.int64()),
     ("output_tokens", pa.int64()),  # emitted
-    ("cached_tokens", pa.int64()),  # prompt tokens that a prefix hit saved, at the first start
+    ("cached_tokens", pa.int64()),  # prompt tokens that prefix hits saved it from ever computing
     ("predicted_output", pa.int64()),
     ("predictor", pa.string()),
     ("preemptions", pa.int64()),
@@ -65,6 +65,8 @@ STEPS = _schema(
     ("waiting", pa.int64()),
     ("kv_used", pa.int64()),  # blocks that hold computed tokens
     ("kv_reserved", pa.int64()),  # blocks allocated
+    ("padding_tokens", pa.int64()),  # computed and thrown away
+    ("swapped_blocks", pa.int64()),  # copied between device and host
     ("preempted", pa.int64()),
     ("started", pa.int64()),
     ("bound", pa.string()),  # what kept the next waiting request out: slots | tokens | kv | gate | none

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from slotlab import Arrival, Done, Engine, Model, Plan, RequestState, Result, Streams, UserError, require
+from slotlab import Arrival, Done, Engine, Model, Plan, RequestState, RequestView, Result, Streams, UserError, require
 from slotlab.clock import WallClock
 from slotlab_plugins.prompts import Conversations, Words, encode
 
@@ -40,6 +40,7 @@ class Paged(Engine):
         self._runner: ModelRunner | None = None
         self._model: Model | None = None
         self._ids: dict[int, list[int]] = {}  # prompt and output of each request
+        self._host: dict[int, Any] = {}  # K and V of those who were swapped out
         self._words: dict[Words, list[int]] = {}  # ids of prompts in words
         self._eos: int | None = None  # ends the answers whose length is unknown
         self._lengths: list[int | None] = []
@@ -111,6 +112,7 @@ class Paged(Engine):
         self._lengths = [arrival.output_tokens for arrival in arrivals]
         self._ids = Conversations(arrivals, streams, self.runner.model.shape.vocab, self._words)
         self._seed = streams.number("sampling")
+        self._host.clear()
         self.runner.reset()
         self._work = Work()
 
@@ -124,15 +126,14 @@ class Paged(Engine):
         from slotlab_kernels.batch import Row
         from slotlab_kernels.sampling import Sampling
 
-        if plan.swaps:
-            raise UserError("preemption by SWAP: engine=paged can only recompute; choose a preemption that does")
         start = perf_counter()
+        self._swap(plan)
         rows = []
         for req, n in plan.tokens.items():
             sampling = Sampling(self.temperature, self._seed, req.id) if req.remaining == n else None
             rows.append(Row(self._ids[req.id][req.computed : req.computed + n], req.computed, req.blocks, sampling))
         begin = perf_counter()
-        tokens = self.runner.step(rows)
+        tokens = self.runner.step(rows, plan.padding)
         self._work.add(rows, perf_counter() - begin)
         stopped = []
         for req, token in zip(plan.tokens, tokens, strict=True):
@@ -142,6 +143,23 @@ class Paged(Engine):
                     stopped.append(req)
         emitted = [int(token is not None) for token in tokens]
         return Done(Result([perf_counter() - start], emitted, stopped))
+
+    def _swap(self, plan: Plan) -> None:
+        """Copy victims' blocks to host memory, then those of whoever returns back to the device."""
+        cache, host = self.runner.cache, self._host
+        for req, blocks in plan.swap_out.items():
+            host[req.id] = cache.copy_out(blocks)
+        for req, blocks in plan.swap_in.items():
+            cache.copy_in(host.pop(req.id), blocks)
+        for req in plan.tokens if host else ():
+            host.pop(req.id, None)  # it came back to a prefix hit that was longer
+
+    def content(self, req: RequestView, block: int) -> Hashable:
+        size = self.block_size
+        return tuple(self._ids[req.id][block * size : (block + 1) * size])
+
+    def left(self, req: RequestState) -> None:
+        self._host.pop(req.id, None)
 
     def _ends(self, req: RequestState, token: int) -> bool:
         """Whether `token`, not yet counted, is the last one of `req`."""
@@ -155,6 +173,7 @@ class Paged(Engine):
 
     def close(self) -> None:
         self._runner = None
+        self._host.clear()
 
 
 CHOICES = {"paged": Paged}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from slotlab import Arrival, Done, Engine, Plan, Result, Streams, require
+from slotlab import Arrival, Done, Engine, Plan, RequestState, RequestView, Result, Streams, require
 from slotlab.clock import VirtualClock
+from slotlab_plugins.prompts import Texts
 
 
 @dataclass
 class Simulated(Engine):
     """No model and no waiting: a step costs 1 (`unit`), or so much per step, token computed and cached token read (`linear`).
 
+    Under `linear`, pads cost as any token does, and `per_swapped_block` is what copying a KV block to or from the host costs.
     Steps in which nothing can change are run in one jump, with the results of single steps, unless `jump` is off.
     """
 
@@ -20,15 +22,17 @@ class Simulated(Engine):
     per_step: float = 5e-3
     per_token: float = 2e-5
     per_context: float = 2e-8
+    per_swapped_block: float = 3e-4
     jump: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.cost in ("unit", "linear"), "cost", self.cost, "unit or linear")
-        for name in ("per_step", "per_token", "per_context"):
+        for name in ("per_step", "per_token", "per_context", "per_swapped_block"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         require(self.cost == "unit" or self.per_step > 0, "per_step", self.per_step, "greater than 0")
         self._lengths: list[int] = []
+        self._texts = Texts([], self.block_size)
 
     @property
     def time_unit(self) -> str:
@@ -39,6 +43,13 @@ class Simulated(Engine):
 
     def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
         self._lengths = [arrival.most_output for arrival in arrivals]
+        self._texts = Texts(arrivals, self.block_size)
+
+    def content(self, req: RequestView, block: int) -> Hashable:
+        return self._texts.content(req.id, block)
+
+    def left(self, req: RequestState) -> None:
+        self._texts.lengths[req.id] = req.known
 
     def submit(self, plan: Plan) -> Done:
         """Run `plan.repeat` steps in one go, unless somebody ends before or a step would begin at `plan.until`."""
@@ -54,7 +65,8 @@ class Simulated(Engine):
         tokens, context = sum(plan.tokens.values()), sum(req.computed for req in plan.tokens)
         time, durations = plan.time, list[float]()
         while len(durations) < steps and (not durations or time < plan.until):
-            durations.append(self.seconds(tokens, context))
+            swapped = 0 if durations else plan.swapped_blocks
+            durations.append(self.seconds(tokens + plan.padding, context, swapped))
             time += durations[-1]
             context += tokens
         return durations
@@ -67,11 +79,11 @@ class Simulated(Engine):
         steps = max(-(-sum(outputs) // slots), -(-work // tokens), *outputs)
         return (steps - 1) * self.seconds(0, 0) + self.seconds(work, context)
 
-    def seconds(self, tokens: int, context: int) -> float:
-        """Duration of a step that computes `tokens` tokens over `context` cached ones."""
+    def seconds(self, tokens: int, context: int, swapped: int = 0) -> float:
+        """Duration of a step that computes `tokens` tokens over `context` cached ones, after copying `swapped` blocks."""
         if self.cost == "unit":
             return 1.0
-        return self.per_step + self.per_token * tokens + self.per_context * context
+        return self.per_step + self.per_token * tokens + self.per_context * context + self.per_swapped_block * swapped
 
 
 CHOICES = {"simulated": Simulated}

@@ -27,13 +27,13 @@ def expected_status(arrival: Arrival, seq: int, names: Sequence[str], blocks: in
 
 
 @settings(max_examples=600, deadline=None, derandomize=True)
-@given(data=st.data(), shape=shapes, workload=workloads, unit=st.booleans())
+@given(data=st.data(), shape=shapes, workload=workloads, unit=st.booleans(), cache=st.booleans())
 def test_every_request_ends_with_all_its_tokens_or_with_a_reason(
-    run, build, compositions, draw_arrivals, data, shape, workload, unit
+    run, build, compositions, draw_arrivals, data, shape, workload, unit, cache
 ):
     names, (slots, blocks, size), arrivals = data.draw(compositions), shape, draw_arrivals(*workload)
-    content = names[3] != "swapper" and not unit
-    served = run(arrivals, blocks=blocks, size=size, content=content, cost="unit" if unit else "linear", **build(names, slots))
+    options = {"content": not unit, "prefix_cache": cache, "cost": "unit" if unit else "linear"}
+    served = run(arrivals, blocks=blocks, size=size, **options, **build(names, slots))
     assert [req.id for req in served.states] == list(range(len(arrivals)))
     for req, arrival in zip(served.states, arrivals, strict=True):
         assert req.status is expected_status(arrival, req.seq, names, blocks, size)
@@ -43,16 +43,16 @@ def test_every_request_ends_with_all_its_tokens_or_with_a_reason(
         assert len(served.recorder.times[req.id]) == req.emitted == tokens
         assert req.bypassed <= 3
     books = served.scheduler.books
-    assert len(books.pool.free) == blocks, "blocks are missing at the end"
+    assert books.pool.available == blocks, "blocks are missing at the end"
     assert not (books.running or books.waiting or books.held or books.prefilling)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(data=st.data(), shape=shapes, workload=workloads, hits=st.sampled_from([0, 5]))
-def test_the_steps_add_up_to_the_plans_and_to_the_requests(run, build, compositions, draw_arrivals, data, shape, workload, hits):
+@given(data=st.data(), shape=shapes, workload=workloads, cache=st.booleans())
+def test_the_steps_add_up_to_the_plans_and_to_the_requests(run, build, compositions, draw_arrivals, data, shape, workload, cache):
     (slots, blocks, size), arrivals = shape, draw_arrivals(*workload)
     plugins = build(data.draw(compositions), slots)
-    served = run(arrivals, blocks=blocks, size=size, prefix_hits=lambda req: hits * (req.id % 3), **plugins)
+    served = run(arrivals, blocks=blocks, size=size, prefix_cache=cache, **plugins)
     steps = served.tables()["steps"].to_pandas()
     first, again, decoded = (int(steps[name].sum()) for name in ("prefill_tokens", "recomputed_tokens", "decode_tokens"))
     assert [first, again, decoded] == served.scheduler.work
@@ -67,9 +67,9 @@ def test_the_steps_add_up_to_the_plans_and_to_the_requests(run, build, compositi
 
 
 @settings(max_examples=400, deadline=None, derandomize=True)
-@given(data=st.data(), shape=shapes, workload=workloads, clients=st.sampled_from([None, None, 1, 3]))
+@given(data=st.data(), shape=shapes, workload=workloads, clients=st.sampled_from([None, None, 1, 3]), cache=st.booleans())
 def test_jumps_equal_single_steps_and_a_run_equals_its_repetition(
-    run, build, compositions, draw_arrivals, data, shape, workload, clients
+    run, build, compositions, draw_arrivals, data, shape, workload, clients, cache
 ):
     (slots, blocks, size), arrivals, names = shape, draw_arrivals(*workload), data.draw(compositions)
     single, again, jumped = (
@@ -80,7 +80,7 @@ def test_jumps_equal_single_steps_and_a_run_equals_its_repetition(
             jump=jump,
             cost="linear",
             point=Point(concurrency=clients),
-            prefix_hits=lambda req: req.id % 3 * 2,
+            prefix_cache=cache,
             **build(names, slots),
         ).tables()
         for jump in (False, False, True)
