@@ -107,7 +107,8 @@ class Waiting:
         """Everybody, best first; across lanes by (key, seq)."""
         if len(self._lanes) == 1:
             return self.walk(next(iter(self._lanes)))
-        return (entry[2] for entry in heapq.merge(*map(self._entries, self.lanes())))
+        merged = heapq.merge(*map(self._entries, self.lanes()))  # looks ahead by one in each lane
+        return (entry[2] for entry in merged if entry[2] in self)
 
 
 class Part(Waiting):

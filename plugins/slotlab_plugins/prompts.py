@@ -34,8 +34,10 @@ class Conversations(dict[int, list[int]]):
             return list(self.words[arrival.text])
         if arrival.follows is not None:
             begin = list(self[arrival.follows])
+        elif arrival.prefix_group is not None:
+            begin = self._random(f"prefix/{arrival.prefix_group}", arrival.prefix_tokens)
         else:
-            begin = self._random(f"prefix/{arrival.prefix_group}", arrival.prefix_tokens) if arrival.prefix_tokens else []
+            begin = []
         own = arrival.prompt_tokens - len(begin)
         assert own > 0, f"request {id}: a prompt of {arrival.prompt_tokens} tokens cannot begin with {len(begin)}"
         return begin + self._random(f"prompt/{id}", own)

@@ -178,7 +178,8 @@ def random_arrivals(seed: int, n: int, longest_prompt: int, longest_output: int,
         tenant = rng.choice("aabc")
         prompt, priority = rng.randint(1, longest_prompt), rng.randint(0, 3)
         prefix = {"prefix_group": rng.randint(0, 1), "prefix_tokens": rng.randint(0, prompt - 1)}
-        rows.append(Arrival(time, prompt, cap, length, tenant, priority=priority, weight={"a": 3.0}.get(tenant, 1.0), **prefix))
+        deadline, weight = rng.choice([None, 0.5, 2.0, 10.0]), {"a": 3.0}.get(tenant, 1.0)
+        rows.append(Arrival(time, prompt, cap, length, tenant, priority, deadline, weight, **prefix))
     return rows
 
 

@@ -87,7 +87,6 @@ def dispatch(words: list[str]) -> int:
         from slotlab.lab.rerun import rerun_words
 
         words = rerun_words(words[1:])
-        sys.argv[1:] = words  # where Hydra looks
     return run_app(words)
 
 
@@ -113,6 +112,8 @@ def terminate(number: int, frame: FrameType | None) -> NoReturn:
 def run_app(words: list[str]) -> int:
     """Compose and run, once or in a sweep. However a sweep ends, its table and figures are written."""
     refuse_words(words)
+    words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))  # argparse takes it at the front only
+    sys.argv[1:] = words  # where Hydra looks
     offer_help()
     name, sweep = new_run_id(), Sweep(swept_keys(words))
     OmegaConf.register_new_resolver("run_id", lambda: name, use_cache=True, replace=True)
@@ -138,7 +139,8 @@ def refuse_words(words: list[str]) -> None:
     for word in words:
         key, equals, value = word.partition("=")
         group = key.lstrip("~")
-        if group in groups and (key != group or (equals and (value in ("null", "") or value.startswith("[")))):
+        listed = value.startswith("[") and group != "modifier"  # of which there may be several
+        if group in groups and (key != group or (equals and (value in ("null", "") or listed))):
             raise UserError(f"{word}: must be one of {', '.join(plugins().names(group))}")
         if key == "experiment" and "," in value:
             raise UserError(f"{word}: one experiment at a time, for each brings a sweep of its own")
@@ -148,7 +150,8 @@ def run_job(cfg: DictConfig, sweep: Sweep) -> None:
     """One composed config: a single run, or a job of a sweep."""
     settings = HydraConfig.get()
     many = settings.mode == RunMode.MULTIRUN
-    choices = {key: spell(value) for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
+    choices = {key: value for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
+    choices["modifier"] = typed([*cfg.modifier])
     folder, cwd = Path(settings.runtime.output_dir).absolute(), Path(settings.runtime.cwd)
     experiment = choices.pop("experiment", None) or "slotlab"
     place = Place(
@@ -168,11 +171,9 @@ def run_job(cfg: DictConfig, sweep: Sweep) -> None:
         sweep.run_single(cfg, place)
 
 
-def spell(choice: Any) -> Any:
-    """A choice as it is typed; of modifiers there may be several, or none."""
-    if not isinstance(choice, Sequence) or isinstance(choice, str):
-        return choice
-    return f"[{','.join(choice)}]" if choice else "none"
+def typed(names: Sequence[str]) -> str:
+    """The chosen modifiers as they are typed; Hydra's own list of choices has no room for several."""
+    return f"[{','.join(names)}]" if len(names) > 1 else "".join(names) or "none"
 
 
 def choose_native(cfg: DictConfig, choices: dict[str, str], overrides: list[str]) -> bool:

@@ -24,7 +24,11 @@ def explain(error: BaseException) -> str:
         return _unknown_key(match[1], error)
     if match := re.search(r"Ambiguous value for argument '([^']+)'", text):
         return f"{match[1]}: several values; add -m to sweep over them, or write a list as [a,b]"
-    if match := re.search(r"merging override (\S+)", text):
+    if match := re.search(r"Missing mandatory value: (\S+)", text):
+        return f"{match[1]}: must be set, as in {match[1]}=VALUE"
+    if match := re.search(r"merging override (.+)", text):
+        if unchosen := re.match(r"\++modifier\.(\w+)", match[1]):
+            return _unchosen_modifier(unchosen[1])
         cause = str(error.__cause__ or text.split("\n", 1)[-1]).splitlines()[0]
         return f"{match[1]}: {cause[0].lower()}{cause[1:]}"
     return " ".join(line.strip() for line in text.splitlines()[:2])
@@ -35,7 +39,14 @@ def _missing_choice(path: str, options: list[str]) -> str:
     broken = [c for c in plugins().broken if c.name == name or name in (c.plugin, c.plugin.removeprefix("slotlab-"))]
     if broken:
         return f"{group}={name}: the plugin {broken[0].plugin} is broken: {broken[0].error}"
-    return f"{group}={name}: no such choice; {nearest(name, [*options, *plugins().names(group)])}"
+    other = "".join(f" (there is {place}={name})" for place, choice in plugins().choices if choice == name)
+    return f"{group}={name}: no such choice{other}; {nearest(name, [*options, *plugins().names(group)])}"
+
+
+def _unchosen_modifier(name: str) -> str:
+    names = plugins().names("modifier")
+    advice = f"choose it too, as in modifier=[{name}]" if name in names else nearest(name, names)
+    return f"modifier.{name}: not among the chosen modifiers; {advice}"
 
 
 def _unknown_key(key: str, error: BaseException) -> str:
@@ -45,6 +56,8 @@ def _unknown_key(key: str, error: BaseException) -> str:
     kind = getattr(cause, "object_type", None)
     full = str(getattr(cause, "full_key", None) or key)
     name = full.rpartition(".")[2]
+    if kind is dict and full.startswith("modifier."):
+        return _unchosen_modifier(name)
     if kind is dict:
         return f"{full}: to add an entry write +{full}=VALUE"
     if kind is Lab or not isinstance(kind, type) or not is_dataclass(kind):

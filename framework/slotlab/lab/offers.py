@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -31,9 +31,13 @@ def summary(node: Any) -> str:
     line = doc.split("\n")[0] if not doc.startswith(f"{cls.__name__}(") else ""
     if isinstance(node, type):
         return line
-    preset = cls()
-    changed = [f"{f.name}={getattr(node, f.name)}" for f in fields(node) if getattr(node, f.name) != getattr(preset, f.name)]
+    changed = [f"{f.name}={value}" for f in fields(node) if (value := getattr(node, f.name)) != default(f)]
     return f"{line} [{', '.join(changed)}]" if changed else line
+
+
+def default(option: Field[Any]) -> Any:
+    """What an option is if nobody sets it; MISSING if it must be set. No object is built: its class may refuse its own defaults."""
+    return option.default if option.default_factory is MISSING else option.default_factory()
 
 
 def check_offer(name: object, node: Any, base: type) -> str | None:
@@ -41,6 +45,8 @@ def check_offer(name: object, node: Any, base: type) -> str | None:
     cls = class_of(node)
     if not isinstance(name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         return f"{name!r} is no name for a choice: use lower-case letters, digits and _"
+    if not isinstance(node, type) and not is_dataclass(cls) and not issubclass(cls, base):
+        return f"{node!r} is no {base.__name__}: offer a dataclass that derives from it, or an instance of one"
     if not issubclass(cls, base):
         return f"{cls.__qualname__} does not derive from {base.__name__}: write `class {cls.__name__}({base.__name__}):`"
     if issubclass(cls, Modifier) and base is not Modifier:
@@ -57,4 +63,6 @@ def check_offer(name: object, node: Any, base: type) -> str | None:
         OmegaConf.structured(node)
     except OmegaConfBaseException as error:
         return f"{cls.__qualname__}: Hydra cannot hold its options: {str(error).splitlines()[0]}"
+    except NameError as error:
+        return f"{cls.__qualname__}: a type of its options is not imported: {error}"
     return None

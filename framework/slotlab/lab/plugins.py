@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -109,9 +109,12 @@ class Plugins:
         group, base = GROUPS[hook]
         place = f"{function.__module__}:{function.__name__}"
         try:
-            offers = dict(function())
+            offers = function()
         except (Exception, SystemExit) as error:
-            reason = f"{hook} must return {{name: class or instance}}; {type(error).__name__}: {error}"
+            self._refuse(plugin, self._versions[plugin], place, f"{hook} raised {type(error).__name__}: {error}", group)
+            return
+        if not isinstance(offers, Mapping):
+            reason = f"{hook} must return {{name: class or instance}}, and returned {offers!r}"
             self._refuse(plugin, self._versions[plugin], place, reason, group)
             return
         for name, node in offers.items():

@@ -31,7 +31,7 @@ def rerun_words(words: Sequence[str]) -> list[str]:
     asked = {word.partition("=")[0].lstrip("+") for word in others}
     own = [*composition(read_json(folder / "meta.json")["choices"], config, {*asked, "workload", "load"})]
     own += ["load=native", "workload=rerun", f"workload.path={quoted(str(folder))}", *weights(config["workload"])]
-    return [*others, *(word for word in own if word.partition("=")[0] not in asked)]
+    return [*(word for word in own if word.partition("=")[0] not in asked), *others]  # the last word counts
 
 
 def composition(choices: Mapping[str, str], config: Mapping[str, Any], but: set[str]) -> Iterator[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -32,15 +32,21 @@ from slotlab import (
     Verdict,
     View,
 )
+from slotlab_plugins import collect
 from slotlab_plugins.admission.prompt import Prompt
+from slotlab_plugins.admission.queue_timeout import QueueTimeout
+from slotlab_plugins.admission.rate_limit import RateLimit
 from slotlab_plugins.batching.continuous import Continuous
+from slotlab_plugins.batching.dynamic import Dynamic
+from slotlab_plugins.batching.orca import Orca
 from slotlab_plugins.batching.static import Static
-from slotlab_plugins.policies.fcfs import FCFS
+from slotlab_plugins.modifiers.aging import Aging
+from slotlab_plugins.modifiers.bypass_cap import BypassCap
+from slotlab_plugins.modifiers.tenant_cap import TenantCap
 from slotlab_plugins.policies.priority import Priority
 from slotlab_plugins.policies.sjf import SJF
+from slotlab_plugins.policies.srpt import SRPT
 from slotlab_plugins.policies.vtc import VTC
-from slotlab_plugins.predictors.basic import NoPredictor, Oracle
-from slotlab_plugins.preemption.victims import LowestRank, Newest
 
 
 @dataclass
@@ -121,33 +127,6 @@ class Grouped(Batching):
 
 
 @dataclass
-class Windowed(Batching):
-    """Opens at whole multiples of half a second, when nothing runs (as Triton's dynamic batcher)."""
-
-    def gate(self, view: View) -> Open | Closed:
-        if view.running:
-            return Closed()
-        due = math.ceil(view.waiting.oldest().arrival * 2) / 2
-        return Open() if view.now >= due else Closed(wake_at=due)
-
-
-@dataclass
-class Chunk(Admission):
-    """Commits no more than the first chunk."""
-
-    def reserve(self, req: RequestView, view: View) -> int | None:
-        return 0
-
-
-@dataclass
-class ReserveMax(Admission):
-    """Commits all that a request may ever need (Orca)."""
-
-    def reserve(self, req: RequestView, view: View) -> int | None:
-        return req.prompt_tokens + req.max_tokens
-
-
-@dataclass
 class Capricious(Admission):
     """Holds some, rejects some, and commits by a view that changes while a displacement goes on."""
 
@@ -169,43 +148,61 @@ class Swapper(Preemption):
         return [Evict(req, Mode.RECOMPUTE if req.id % 2 else Mode.SWAP) for req in worst]
 
 
+def fresh(choice: Any) -> Any:
+    """A new object of a class, or like a preset."""
+    return choice() if isinstance(choice, type) else replace(choice)
+
+
+def built_in(folder: str) -> dict[str, Callable[..., Any]]:
+    """Makers of the built-in choices of a folder."""
+    return {name: partial(fresh, choice) for name, choice in collect(folder).items()}
+
+
+def batching(choice: type[Batching], slots: int) -> Batching:
+    """A built-in batching with so many slots."""
+    return choice(slots, 512)
+
+
 POLICIES: dict[str, Callable[[], Policy]] = {
-    "fcfs": FCFS,
-    "sjf": SJF,
+    **built_in("policies"),
     "sjf_aging": lambda: SJF(aging=5.0),
-    "priority": Priority,
     "priority_aging": lambda: Priority(aging=0.5),
-    "priority_displace": lambda: Priority(displace=True),
     "priority_displace_aging": lambda: Priority(aging=2.0, displace=True),
-    "vtc": VTC,
     "vtc_prices": lambda: VTC(input_price=3, output_price=1),
+    "srpt_always": lambda: SRPT(c=1.0),
+    "capped_fair_share": lambda: TenantCap(2).around(VTC()),
+    "aging_backfill": lambda: BypassCap(2).around(Aging(1.0).around(Backfill())),
     "foreground": Foreground,
     "backfill": Backfill,
     "pushy": Pushy,
 }
 BATCHINGS: dict[str, Callable[[int], Batching]] = {
-    "static": lambda slots: Static(slots, 512),
-    "continuous": lambda slots: Continuous(slots, 512),
+    **{name: partial(batching, choice) for name, choice in collect("batching").items()},
+    "padded": lambda slots: Static(slots, 512, pad=True),
+    "window": lambda slots: Dynamic(slots, 64, max_delay=0.5, preferred=[slots]),
     "tight": lambda slots: Continuous(slots, 5),
     "tighter": lambda slots: Continuous(slots, 1),
+    "tight_whole": lambda slots: Orca(slots, 5),
     "decode_first": lambda slots: Phased(slots, 8, Phase.DECODE_FIRST),
-    "prefill_first": lambda slots: Phased(slots, 16, Phase.PREFILL_FIRST),
+    "prefill_first_in_chunks": lambda slots: Phased(slots, 16, Phase.PREFILL_FIRST),
     "prefill_only": lambda slots: Phased(slots, 16, Phase.PREFILL_ONLY),
-    "whole": lambda slots: Phased(slots, 512, Phase.PREFILL_ONLY, chunked=False),
     "whole_mixed": lambda slots: Phased(slots, 512, chunked=False, prefills=1),
     "quotas": lambda slots: Quotas(slots, 32),
     "grouped": lambda slots: Grouped(slots, 64),
-    "windowed": lambda slots: Windowed(slots, 64),
 }
 ADMISSIONS: dict[str, Callable[[], Admission]] = {
-    "prompt": Prompt,
+    **built_in("admission"),
     "watermark": lambda: Prompt(watermark=0.2),
-    "chunk": Chunk,
-    "reserve_max": ReserveMax,
+    "impatient": lambda: QueueTimeout(timeout=0.8),
+    "limited": lambda: RateLimit(limit=2, window=1.0),
     "capricious": Capricious,
 }
-PREEMPTIONS: dict[str, Callable[[], Preemption]] = {"newest": Newest, "lowest_rank": LowestRank, "swapper": Swapper}
-PREDICTORS = {"none": NoPredictor, "oracle": Oracle}
+PREEMPTIONS: dict[str, Callable[[], Preemption]] = {
+    **built_in("preemption"),
+    **{f"{name}_swap": partial(choice, mode=Mode.SWAP) for name, choice in collect("preemption").items()},
+    "swapper": Swapper,
+}
+PREDICTORS = built_in("predictors")
 
 KINDS: tuple[dict[str, Any], ...] = (POLICIES, BATCHINGS, ADMISSIONS, PREEMPTIONS, PREDICTORS)
 
