@@ -27,9 +27,9 @@ def explain(error: BaseException) -> str:
     if match := re.search(r"Missing mandatory value: (\S+)", text):
         return f"{match[1]}: must be set, as in {match[1]}=VALUE"
     if match := re.search(r"merging override (.+)", text):
-        if unchosen := re.match(r"\++modifier\.(\w+)", match[1]):
-            return _unchosen_modifier(unchosen[1])
         cause = str(error.__cause__ or text.split("\n", 1)[-1]).splitlines()[0]
+        if "subclass of Modifier" in cause and (unchosen := re.match(r"\++modifier\.(\w+)", match[1])):
+            return _unchosen_modifier(unchosen[1])
         return f"{match[1]}: {cause[0].lower()}{cause[1:]}"
     return " ".join(line.strip() for line in text.splitlines()[:2])
 

@@ -36,7 +36,7 @@ def summary(node: Any) -> str:
 
 
 def default(option: Field[Any]) -> Any:
-    """What an option is if nobody sets it; MISSING if it must be set. No object is built: its class may refuse its own defaults."""
+    """What an option is if nobody sets it; MISSING if it must be set. A class may refuse its own defaults, so none is built."""
     return option.default if option.default_factory is MISSING else option.default_factory()
 
 
@@ -61,8 +61,6 @@ def check_offer(name: object, node: Any, base: type) -> str | None:
             return f"{cls.__qualname__}.{shadowed[0]} is a constant of {parent.__name__}, not an option: write `{line}`"
     try:
         OmegaConf.structured(node)
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, NameError) as error:  # the second: a type that the module does not import
         return f"{cls.__qualname__}: Hydra cannot hold its options: {str(error).splitlines()[0]}"
-    except NameError as error:
-        return f"{cls.__qualname__}: a type of its options is not imported: {error}"
     return None

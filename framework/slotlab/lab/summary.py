@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,17 @@ def lightest(point: Row) -> str | None:
 
 
 def baseline(run: Finished, runs: Sequence[Finished]) -> Finished:
-    """What `run` is compared with: another run, under fcfs in the same setting, else the first run of the sweep."""
-    peers = [peer for peer in runs if peer.meta["setting"] == run.meta["setting"] and peer is not run]
-    return next((peer for peer in peers if peer.meta["choices"]["policy"] == "fcfs"), runs[0])
+    """What `run` is compared with: another run in the same setting under plain fcfs, else the first run of the sweep.
+
+    The only such run is compared with nothing, which is to say with itself.
+    """
+    plain = [peer for peer in runs if peer.meta["setting"] == run.meta["setting"] and is_fcfs(peer.meta["choices"])]
+    return next((peer for peer in plain if peer is not run), run if run in plain else runs[0])
+
+
+def is_fcfs(choices: Mapping[str, str]) -> bool:
+    """Whether the policy is fcfs, unmodified."""
+    return choices["policy"] == "fcfs" and choices.get("modifier", "none") == "none"
 
 
 def verdict_lines(base: Finished, run: Finished) -> list[str]:
