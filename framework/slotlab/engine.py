@@ -19,6 +19,14 @@ MOST_BLOCKS = 10_000_000  # the pool lists its free blocks
 class Handle(Protocol):
     """A submitted step."""
 
+    @property
+    def forecast(self) -> Result | None:
+        """What will come of it, its duration left open; then the next step may be planned, and submitted, while it runs.
+
+        None: that depends on the tokens, so it is to be waited for.
+        """
+        ...
+
     def result(self) -> Result:
         """Wait for it."""
         ...
@@ -29,6 +37,7 @@ class Done:
     """A step that was executed at once."""
 
     outcome: Result
+    forecast: Result | None = None
 
     def result(self) -> Result:
         """What came of it."""

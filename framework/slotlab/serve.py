@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from time import perf_counter
 
 from slotlab.clock import Clock
 from slotlab.core.scheduler import Scheduler
-from slotlab.engine import Engine
+from slotlab.engine import Engine, Handle
 from slotlab.errors import PluginError
 from slotlab.plan import Plan
 from slotlab.record.recorder import Recorder
+from slotlab.request import RequestState
 from slotlab.sources import Source
 
 
@@ -26,50 +28,103 @@ def serve(
     limit: float = math.inf,
 ) -> None:
     """Serve every request to its end, or until `limit`. `truth`: a request's output length, for an oracle predictor only."""
-    while source or scheduler.unfinished:
-        if clock.now() >= limit:
-            recorder.ended_early = True
-            return abort_all(scheduler, engine, source, clock)
-        while due := source.due(clock.now()):
+    Server(source, scheduler, engine, clock, recorder, truth).run(limit)
+
+
+@dataclass
+class Server:
+    """The loop. An engine that can tell what will come of a step has one in flight while the next is planned."""
+
+    source: Source
+    scheduler: Scheduler
+    engine: Engine
+    clock: Clock
+    recorder: Recorder
+    truth: Callable[[int], int | None]
+    flight: tuple[Handle, list[RequestState]] | None = None  # a step that is under way, and those who leave with it
+
+    def run(self, limit: float = math.inf) -> None:
+        """Serve every request to its end, or until `limit`."""
+        try:
+            while self.source or self.scheduler.unfinished or self.flight:
+                if self.clock.now() >= limit:
+                    self.recorder.ended_early = True
+                    return self.abort_all()
+                self.let_in()
+                self.step(limit)
+        finally:
+            self.land()  # also if interrupted: the record ends with a step, not inside one
+
+    def let_in(self) -> None:
+        """Submit what is due."""
+        while due := self.source.due(self.clock.now()):
             for req in due:
-                recorder.submitted(scheduler.submit(req, clock.now(), truth(req.id)))
-            farewell(scheduler, engine, source, clock)  # a client whose request was refused may send its next one at once
-        before = perf_counter()
-        plan = scheduler.plan(clock.now())
+                self.recorder.submitted(self.scheduler.submit(req, self.clock.now(), self.truth(req.id)))
+            self.farewell()  # a client whose request was refused may send its next one at once
+
+    def step(self, limit: float) -> None:
+        """Plan, and execute; or wait for what can be waited for."""
+        before, clock = perf_counter(), self.clock
+        plan = self.scheduler.plan(clock.now())
         planned = perf_counter()
-        farewell(scheduler, engine, source, clock)
-        plan.until = min(plan.until, source.next_time())
+        self.farewell()
+        plan.until = min(plan.until, self.source.next_time())
         if plan:
             plan.until = min(plan.until, limit)
-            result = engine.submit(plan).result()
-            ends = clock.advance(result.durations)
-            executed = perf_counter()
-            recorder.step(plan, result, ends)
-            recorded = perf_counter()
-            scheduler.commit(plan, result, ends[-1])
-            recorder.host(planned - before, executed - planned, perf_counter() - recorded)
-            farewell(scheduler, engine, source, clock)
+            self.execute(plan, planned - before)
+        elif self.flight:
+            self.land()
         elif plan.until < math.inf:
             clock.sleep_until(min(plan.until, limit))
-        elif scheduler.unfinished:
-            raise stuck(plan, scheduler)  # an error, not a hang
+        elif self.scheduler.unfinished:
+            raise stuck(plan, self.scheduler)  # an error, not a hang
         else:
-            assert not source, "the source has more to come, but nothing would make it come"
+            assert not self.source, "the source has more to come, but nothing would make it come"
 
+    def execute(self, plan: Plan, planning: float) -> None:
+        """Have a plan executed; wait for its end, or where what it comes to is known for the end of the one before."""
+        submitted = perf_counter()
+        handle = self.engine.submit(plan)
+        self.land()
+        if forecast := handle.forecast:
+            self.recorder.begun(plan)
+        else:
+            forecast = handle.result()
+            ends = self.clock.advance(forecast.durations)
+            self.recorder.step(plan, forecast, ends)
+        executed = perf_counter()
+        self.scheduler.commit(plan, forecast, self.clock.now())
+        if handle.forecast:
+            self.flight = handle, self.scheduler.departed()
+        self.recorder.host(planning, executed - submitted, perf_counter() - executed)
+        self.farewell()
 
-def abort_all(scheduler: Scheduler, engine: Engine, source: Source, clock: Clock) -> None:
-    """Abort every request that has not left, between steps."""
-    books = scheduler.books
-    for req in [*books.running, *books.waiting, *(req for *_, req in books.held)]:
-        scheduler.abort(req)
-    farewell(scheduler, engine, source, clock)
+    def land(self) -> None:
+        """Wait for the step that is under way, if there is one."""
+        if self.flight:
+            handle, leaving = self.flight
+            result = handle.result()
+            self.flight = None
+            self.recorder.ended(result, self.clock.advance(result.durations))
+            self.see_off(leaving)
 
+    def abort_all(self) -> None:
+        """Abort every request that has not left, between steps."""
+        self.land()
+        books = self.scheduler.books
+        for req in [*books.running, *books.waiting, *(req for *_, req in books.held)]:
+            self.scheduler.abort(req)
+        self.farewell()
 
-def farewell(scheduler: Scheduler, engine: Engine, source: Source, clock: Clock) -> None:
-    """Tell engine and source who has left."""
-    for state in scheduler.departed():
-        engine.left(state)
-        source.left(state, clock.now())
+    def farewell(self) -> None:
+        """See off those who have left since this was last called."""
+        self.see_off(self.scheduler.departed())
+
+    def see_off(self, leaving: Sequence[RequestState]) -> None:
+        """Tell engine and source who has left."""
+        for state in leaving:
+            self.engine.left(state)
+            self.source.left(state, self.clock.now())
 
 
 def stuck(plan: Plan, scheduler: Scheduler) -> PluginError:

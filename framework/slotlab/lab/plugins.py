@@ -96,7 +96,7 @@ class Plugins:
             self._refuse(plugin, version, place, f"{type(error).__name__}: {error}")
             return
         self._versions[plugin] = version
-        hooks_found = self.manager.get_hookcallers(module) or []
+        hooks_found = [caller for caller in self.manager.get_hookcallers(module) or [] if caller.has_spec()]
         if not hooks_found:
             self._refuse(plugin, version, place, "offers nothing: write `@hookimpl` above `def slotlab_policies():`")
         for caller in hooks_found:

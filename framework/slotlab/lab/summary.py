@@ -102,10 +102,12 @@ def lightest(point: Row) -> str | None:
 def baseline(run: Finished, runs: Sequence[Finished]) -> Finished:
     """What `run` is compared with: another run in the same setting under plain fcfs, else the first run of the sweep.
 
-    The only such run is compared with nothing, which is to say with itself.
+    The only plain fcfs of the first run's setting is compared with nothing, which is to say with itself.
     """
-    plain = [peer for peer in runs if peer.meta["setting"] == run.meta["setting"] and is_fcfs(peer.meta["choices"])]
-    return next((peer for peer in plain if peer is not run), run if run in plain else runs[0])
+    setting = run.meta["setting"]
+    plain = [peer for peer in runs if peer.meta["setting"] == setting and is_fcfs(peer.meta["choices"])]
+    alone = run if run in plain and runs[0].meta["setting"] == setting else runs[0]
+    return next((peer for peer in plain if peer is not run), alone)
 
 
 def is_fcfs(choices: Mapping[str, str]) -> bool:

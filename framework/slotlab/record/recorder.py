@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +35,9 @@ class Recorder:
         self.decisions: list[Row] = []  # who got no token, and why, if the scheduler says so; one per plan and request
         self.remarks: list[str] = []  # what the user should know about this point
         self.ended_early = False  # at the load's `max_seconds`
-        self.count = 0
+        self.count = self.latest = 0
+        self.under_way: deque[tuple[Row, list[RequestState], float]] = deque()  # with whom they serve, and when they were planned
+        self.last_end = 0.0
 
     def submitted(self, req: RequestState) -> None:
         """`req` was handed to the scheduler."""
@@ -43,19 +46,31 @@ class Recorder:
 
     def step(self, plan: Plan, result: Result, ends: Sequence[float]) -> None:
         """A plan was executed, and is not committed yet: blocks and counts are as the engine saw them."""
-        times = self.times
-        for req, emitted in zip(plan.tokens, result.emitted, strict=True):
-            if emitted:
-                times[req.id] += ends
-        self.steps.append(self._row(plan, ends, result.durations))
-        self.seats.step(self.count, plan, len(ends))
+        self.begun(plan, len(ends))
+        self.ended(result, ends)
+
+    def begun(self, plan: Plan, steps: int = 1) -> None:
+        """A plan is being executed, and is not committed yet."""
+        self.under_way.append((self._row(plan, steps), list(plan.tokens), plan.time))
+        self.seats.step(self.count, plan, steps)
         for req, reason in plan.unserved:
-            self.decisions.append({"step": self.count, "steps": len(ends), "request": req.id, "reason": reason})
-        self.count += len(ends)
+            self.decisions.append({"step": self.count, "steps": steps, "request": req.id, "reason": reason})
+        self.latest = self.count
+        self.count += steps
+
+    def ended(self, result: Result, ends: Sequence[float]) -> None:
+        """The plan that began first has been executed. A step begins at its plan's time, or when the one before it ends."""
+        row, reqs, planned = self.under_way.popleft()
+        start = max(planned, self.last_end)
+        self.steps.append({**row, "start": [start, *ends[:-1]], "duration": result.durations})
+        self.last_end = ends[-1]
+        for req, emitted in zip(reqs, result.emitted, strict=True):
+            if emitted:
+                self.times[req.id] += ends
         if result.stopped:
             self.progress(len(result.stopped))
 
-    def _row(self, plan: Plan, ends: Sequence[float], durations: Sequence[float]) -> Row:
+    def _row(self, plan: Plan, steps: int) -> Row:
         decode = prefill = recomputed = 0
         for req, n in plan.tokens.items():
             if n == 1 and req.emitted and req.remaining == 1:
@@ -63,11 +78,9 @@ class Recorder:
             else:
                 first, again, other = split_work(req, n)
                 prefill, recomputed, decode = prefill + first, recomputed + again, decode + other
-        used, reserved = self._blocks(plan, len(ends))
+        used, reserved = self._blocks(plan, steps)
         return {
             "step": self.count,
-            "start": [plan.time, *ends[:-1]],
-            "duration": durations,
             "decode_tokens": decode,
             "prefill_tokens": prefill,
             "recomputed_tokens": recomputed,
@@ -100,8 +113,7 @@ class Recorder:
 
     def host(self, plan: float, engine: float, commit: float) -> None:
         """Seconds of wall time that the last plan took: to make it, to execute it, to enter it."""
-        row = self.steps[-1]
-        self.hosts.append({"step": row["step"], "plan_ms": plan * 1e3, "engine_ms": engine * 1e3, "commit_ms": commit * 1e3})
+        self.hosts.append({"step": self.latest, "plan_ms": plan * 1e3, "engine_ms": engine * 1e3, "commit_ms": commit * 1e3})
 
     def requests(self) -> list[Row]:
         """One row per submitted request, in the order of submission; a request still under way counts as aborted."""
