@@ -142,8 +142,16 @@ def refuse_words(words: list[str]) -> None:
         listed = value.startswith("[") and group != "modifier"  # of which there may be several
         if group in groups and (key != group or (equals and (value in ("null", "") or listed))):
             raise UserError(f"{word}: must be one of {', '.join(plugins().names(group))}")
+        names = [name.strip() for name in value.strip("[]").split(",")]
+        if key == "modifier" and listed_alone(value) and len({*names}) < len(names):
+            raise UserError(f"{word}: a modifier may be chosen once")
         if key == "experiment" and "," in value:
             raise UserError(f"{word}: one experiment at a time, for each brings a sweep of its own")
+
+
+def listed_alone(value: str) -> bool:
+    """Whether a word's value is one list, and no sweep over several."""
+    return value.startswith("[") and value.count("[") == 1 and value.endswith("]")
 
 
 def run_job(cfg: DictConfig, sweep: Sweep) -> None:

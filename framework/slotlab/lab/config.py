@@ -81,6 +81,9 @@ def build_part(node: Any, path: str) -> Any:
         return OmegaConf.to_object(node)
     except ValueError as error:
         raise UserError(f"{path}.{error}") from None
+    except (Exception, SystemExit) as error:
+        kind = OmegaConf.get_type(node)
+        raise UserError(f"{path}: {kind.__name__ if kind else path} could not be built: {type(error).__name__}: {error}") from error
 
 
 def children(node: Any) -> Iterator[tuple[Any, Any]]:
