@@ -152,12 +152,15 @@ class Planning(Draft):
                 self.plan.bound = "kv" if self.evicted else "gate"
                 return
             why = self._try_start(req)
-            self.plan.bound = BOUNDS[why] if why else "none"
             verdict = self._verdict(req, why) if why and self.plugins.contests else Verdict.STOP
             if why is None or (verdict is Verdict.PREEMPT and self._displace(req, why)):
-                if skipped and not self._pass_over(skipped, req):
+                if not skipped:
+                    self.plan.bound = "none"
+                elif not self._pass_over(skipped, req):
                     return
-            elif verdict is Verdict.SKIP and req.bypassed < self.max_bypass:
+                continue
+            self.plan.bound = BOUNDS[why]
+            if verdict is Verdict.SKIP and req.bypassed < self.max_bypass:
                 skipped[req] = None
                 self.refused[req] = why, verdict
             else:

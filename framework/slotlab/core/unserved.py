@@ -46,5 +46,6 @@ def _head(planning: Planning) -> Iterator[tuple[RequestState, str]]:
     policy, known = planning.plugins.policy, {*planning.refused, *planning.evicted}
     for req in policy.order(planning.books.waiting, planning.view):
         if isinstance(req, RequestState) and req not in known:
-            yield req, NOT_ASKED.get(planning.plan.bound, planning.plan.bound)
+            skipping = "left out by the policy's order, or no more may pass those who were passed over"
+            yield req, skipping if planning.refused else NOT_ASKED.get(planning.plan.bound, planning.plan.bound)
             return

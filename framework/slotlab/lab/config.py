@@ -82,8 +82,8 @@ def build_part(node: Any, path: str) -> Any:
     except ValueError as error:
         raise UserError(f"{path}.{error}") from None
     except (Exception, SystemExit) as error:
-        kind = OmegaConf.get_type(node)
-        raise UserError(f"{path}: {kind.__name__ if kind else path} could not be built: {type(error).__name__}: {error}") from error
+        name = getattr(OmegaConf.get_type(node), "__name__", "it")
+        raise UserError(f"{path}: {name} could not be built: {type(error).__name__}: {error}") from error
 
 
 def children(node: Any) -> Iterator[tuple[Any, Any]]:

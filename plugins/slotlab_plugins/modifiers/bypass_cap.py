@@ -14,7 +14,7 @@ class BypassCap(Promotion):
     """Once `cap` requests that arrived later have started, a waiting one goes first (vLLM #51375, ATOM #2158).
 
     The unit is starts and not seconds: a queue that nobody leaves ages nobody. The one that arrived first has always seen the
-    most, so only that one is looked at.
+    most, so only that one is looked at. Whom a displacing policy evicts at once has not started: there the bound does not hold.
     """
 
     cap: int = 16

@@ -48,11 +48,13 @@ class LeastComputed(Newest):
 class MostBlocks(Newest):
     """Whoever holds the most blocks gives way, of equals the one that started last: the fewest evictions for what is needed.
 
-    The longest sequences pay, and those are the dearest to compute again.
+    The longest sequences pay, and those are the dearest to compute again. Whoever started first comes last, or two long ones
+    that do not fit together would evict each other for ever.
     """
 
     def _ordered(self, candidates: Sequence[RequestView], view: View) -> Iterable[RequestView]:
-        return sorted(super()._ordered(candidates, view), key=lambda req: -req.num_blocks)
+        oldest = next(iter(view.running))
+        return sorted(super()._ordered(candidates, view), key=lambda req: (req is oldest, -req.num_blocks))
 
 
 CHOICES = {"lowest_rank": LowestRank, "newest": Newest, "least_computed": LeastComputed, "most_blocks": MostBlocks}

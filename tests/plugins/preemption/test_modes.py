@@ -8,6 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from slotlab import Arrival, Mode
+from slotlab_plugins.admission.chunk import Chunk
+from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.policies.fcfs import FCFS
 from slotlab_plugins.policies.priority import Priority
 from slotlab_plugins.preemption.victims import LeastComputed, LowestRank, MostBlocks, Newest
@@ -61,3 +63,11 @@ def test_jumps_change_nothing_and_all_come_to_an_end(run, kind, mode, seed):
         one, other = (run(arrivals, policy(), slots=5, blocks=32, preemption=kind(mode), jump=jump) for jump in (False, True))
         assert one.times == other.times
         assert sum(req.preemptions for req in one.states) > 0
+
+
+def test_two_long_requests_do_not_evict_each_other_for_ever(run):
+    """Chunks of three and too few blocks for both: whoever was furthest along always gave way, and nobody came to an end."""
+    arrivals = [Arrival(0.0, prompt, 1, 1) for prompt in (1, 22, 17)]
+    options = {"batching": Continuous(2, 3), "admission": Chunk(), "preemption": MostBlocks()}
+    recorder = run(arrivals, FCFS(), blocks=22, **options)
+    assert all(len(recorder.times[id]) == 1 for id in range(3))
