@@ -89,6 +89,9 @@ class Engine:
         """What the clock counts: `s`, or `step`."""
         return "s"
 
+    def caps(self, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        """The largest step to come; told before `open`."""
+
     def open(self, model: Model) -> Mapping[str, str]:
         """Load, size the pool, warm up. Returns facts for the record: the device, which implementations run, the weights."""
         return {}

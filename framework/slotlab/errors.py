@@ -24,8 +24,9 @@ class PluginError(RuntimeError):
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
     """For the `__post_init__` of a plugin: refuse an option that is out of range."""
-    if not ok or (isinstance(value, float) and not math.isfinite(value)):
-        raise UserError(f"{name}={value}: must be {allowed}")
+    finite = not isinstance(value, float) or math.isfinite(value)
+    if not (ok and finite):
+        raise UserError(f"{name}={value}: must be {'' if finite else 'finite, and '}{allowed}")
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

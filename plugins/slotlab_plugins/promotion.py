@@ -12,9 +12,14 @@ from slotlab import Misfit, Modifier, Quiet, RequestView, Verdict, View, Waiting
 class Promotion(Modifier):
     """Whoever is due goes next, and nobody starts past one who is due and does not fit. Whom it displaces is up to the policy."""
 
-    def due(self, waiting: Waiting, view: View) -> RequestView | None:
-        """Who must go next, if anybody must."""
+    def overdue(self, req: RequestView, view: View) -> bool:
+        """Whether nobody may pass `req` any more."""
         raise NotImplementedError
+
+    def due(self, waiting: Waiting, view: View) -> RequestView | None:
+        """Who must go next, if anybody must: by default the one that arrived first, if it is overdue."""
+        oldest = waiting.oldest()
+        return oldest if self.overdue(oldest, view) else None
 
     def order(self, waiting: Waiting, view: View) -> Iterable[RequestView]:
         return self._interleave(waiting, view)
@@ -33,7 +38,7 @@ class Promotion(Modifier):
 
     def on_misfit(self, req: RequestView, why: Misfit, view: View) -> Verdict:
         verdict = self.inner.on_misfit(req, why, view)
-        return Verdict.STOP if verdict is Verdict.SKIP and self.due(view.waiting, view) is req else verdict
+        return Verdict.STOP if verdict is Verdict.SKIP and self.overdue(req, view) else verdict
 
     def quiet(self, view: View) -> Quiet:
         """By default who is due changes only as requests come, start and go."""

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slotlab import Arrival, Status, Streams
+from slotlab import Arrival, Mode, Status, Streams
 from slotlab_plugins.batching.continuous import Continuous
+from slotlab_plugins.batching.orca import Orca
+from slotlab_plugins.batching.prefill_first import PrefillFirst
 from slotlab_plugins.policies.priority import Priority
-from slotlab_plugins.preemption.victims import Newest
+from slotlab_plugins.preemption.victims import LowestRank, Newest
 from slotlab_plugins.prompts import Conversations, Texts
 
 
@@ -191,3 +193,26 @@ def test_names_of_blocks_are_alike_where_their_tokens_are(seed, size):
     for name, tokens in blocks:
         for other, more in blocks:
             assert (name == other) == (tokens == more)
+
+
+def test_blocks_that_a_swapped_request_was_never_copied_back_to_are_found_by_nobody(run):
+    """A request that comes back from host memory is displaced in the same step: its new blocks hold nothing of it."""
+    rows = [(3, 2, 3, 2, 1), (4, 3, 6, 0, 2), (6, 5, 1, 0, 4)]
+    arrivals = [
+        Arrival(float(time), prompt, output, output, priority=priority, prefix_group=0, prefix_tokens=prefix)
+        for time, prompt, output, priority, prefix in rows
+    ]
+    options = {"policy": Priority(aging=1.0, displace=True), "preemption": LowestRank(Mode.SWAP), "batching": Continuous(1, 64)}
+    served = run(arrivals, blocks=8, size=1, content=True, prefix_cache=True, **options)
+    assert served.states[0].preemptions > 0 and all(req.status is Status.FINISHED for req in served.states)
+
+
+@pytest.mark.parametrize("batching", [Orca, PrefillFirst])
+def test_a_jump_ends_before_a_block_is_overwritten_that_a_waiting_request_would_share(run, batching):
+    rows = [(1, 9, 10, 0, 8), (2, 5, 7, 0, 4), (2, 7, 5, None, 0)]
+    arrivals = [Arrival(float(t), p, n, n, prefix_group=group, prefix_tokens=shared) for t, p, n, group, shared in rows]
+    single, jumped = (
+        run(arrivals, blocks=26, size=1, prefix_cache=True, jump=jump, batching=batching(4, 6)).tables()["requests"]
+        for jump in (False, True)
+    )
+    assert single.equals(jumped)

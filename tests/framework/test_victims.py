@@ -247,3 +247,18 @@ def test_the_requester_may_be_its_own_victim(bench):
     assert plan.tokens == {second: 1}
     assert (first.preemptions, plan.preempted) == (1, 1)
     assert [req.status for req in desk.run_dry()] == [Status.FINISHED] * 2
+
+
+def test_nobody_is_displaced_for_a_group_that_is_too_small(bench):
+    @dataclass
+    class ByTwos(Batching):
+        def gate(self, view):
+            return Open(min_new=2) if view.running else Open()
+
+    desk = bench(blocks=12, policy=Priority(displace=True), batching=ByTwos(4, 64))
+    low = desk.submit(8, 4, priority=1)
+    desk.step()
+    high = desk.submit(8, 4, priority=0)
+    desk.step()
+    assert (low.status, low.preemptions, high.status) == (Status.RUNNING, 0, Status.WAITING)
+    desk.run_dry()

@@ -164,3 +164,11 @@ def test_the_options_of_a_plugin_get_the_same_lines(slotlab, broken):
         == "slotlab: policy.aplha: Mine has no option aplha; did you mean alpha? there is: alpha\n"
     )
     assert slotlab("policy=must").err == "slotlab: policy.beta: must be set, as in policy.beta=VALUE\n"
+
+
+@pytest.mark.parametrize(
+    "word", ["modifier=[[aging]]", "modifier=[null]", "modifier=[1]", "modifier=[aging,aging]", "modifier=null"]
+)
+def test_a_list_of_something_else_than_modifiers_is_refused_in_one_line(slotlab, word):
+    said = slotlab("engine=simulated", word)
+    assert said.code == 2 and said.err.count("\n") == 1 and word in said.err

@@ -193,3 +193,17 @@ def test_a_displaced_request_pays_no_second_time():
     assert policy._tokens == {"slow": 5 + 2, "urgent": 4 + 2}
     step()
     assert policy._tokens["slow"] == 5 + 4
+
+
+def test_a_tenant_whose_last_request_was_aborted_was_the_last_to_leave_the_queue():
+    scheduler = Scheduler(BlockPool(4096, 1), policy := VTC(), Continuous(1, 4096))
+
+    def submit(tenant):
+        return scheduler.submit(Request(scheduler.arrivals, 0.0, 1000, 8, tenant), 0.0)
+
+    _, waiting = submit("a"), submit("b")
+    plan = scheduler.plan(0.0)
+    scheduler.commit(plan, Result([1.0], [1]), 1.0)
+    scheduler.abort(waiting)
+    submit("c")
+    assert (policy.counter("a"), policy.counter("b"), policy.counter("c")) == (1002, 0, 0)

@@ -82,6 +82,8 @@ class Draft:
         else:
             self.view.slots_left += 1
         computed, blocks = req.computed, req.blocks[: self.pool.blocks_for(req.computed)]
+        if req in self.started:
+            req.computed = 0  # what was to be copied into its blocks is not there: no prefix cache may take note of them
         self.books.stop(req)
         lost = 0
         if req in self.started:  # it has done nothing yet: as if it had never started

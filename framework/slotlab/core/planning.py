@@ -138,7 +138,7 @@ class Planning(Draft):
             self.plan.until, self.plan.bound = moment(self.plugins.batching, "gate", gate.wake_at), "gate"
             return
         self._admit(gate)
-        if len(self.started) < gate.min_new:
+        if len(self.started) < gate.min_new and not self.evicted:  # nobody is evicted for nothing
             self.plan.bound = "gate"
             for req in reversed(list(self.started)):
                 self.evict(req, Mode.RECOMPUTE)
@@ -153,7 +153,8 @@ class Planning(Draft):
                 return
             why = self._try_start(req)
             verdict = self._verdict(req, why) if why and self.plugins.contests else Verdict.STOP
-            if why is None or (verdict is Verdict.PREEMPT and self._displace(req, why)):
+            enough = len(self.started) + 1 >= gate.min_new
+            if why is None or (verdict is Verdict.PREEMPT and enough and self._displace(req, why)):
                 if not skipped:
                     self.plan.bound = "none"
                 elif not self._pass_over(skipped, req):

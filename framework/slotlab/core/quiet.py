@@ -22,7 +22,9 @@ def allow_repeats(plan: Plan, books: Books) -> None:
     limits: tuple[Quiet, ...] = policy, batching, admission, preemption
     steps = min(limit.steps for limit in limits)
     if steps > 1:
-        steps = min(steps, room(plan, books))
+        pool = books.pool
+        free = len(pool.free) if choosing else pool.available  # who is offered a start must go on finding what it would share
+        steps = min(steps, room(plan, pool.block_size, free))
     plan.repeat = max(1, steps)
     plan.until = min(plan.until, *(limit.until for limit in limits))
 
@@ -33,9 +35,8 @@ def ask(plugin: Policy | Batching | Admission | Preemption, view: View) -> Quiet
     return Quiet(whole(plugin, "quiet", None, quiet.steps), moment(plugin, "quiet", quiet.until))
 
 
-def room(plan: Plan, books: Books) -> int:
-    """Steps for which the free blocks last, those of the first step being taken. A lower bound, exact when it is short."""
-    free, size = books.pool.available, books.pool.block_size
+def room(plan: Plan, size: int, free: int) -> int:
+    """Steps for which so many free blocks last, those of the first step being taken. A lower bound, exact when it is short."""
     if free >= len(plan.tokens):
         return 1 + size * (free // len(plan.tokens))
     slack = sorted(req.capacity - req.computed - 1 for req in plan.tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -141,17 +142,26 @@ def refuse_words(words: list[str]) -> None:
         group = key.lstrip("~")
         listed = value.startswith("[") and group != "modifier"  # of which there may be several
         if group in groups and (key != group or (equals and (value in ("null", "") or listed))):
-            raise UserError(f"{word}: must be one of {', '.join(plugins().names(group))}")
-        names = [name.strip() for name in value.strip("[]").split(",")]
-        if key == "modifier" and listed_alone(value) and len({*names}) < len(names):
-            raise UserError(f"{word}: a modifier may be chosen once")
+            raise UserError(f"{word}: must be one of {', '.join(choices(group))}")
+        if key == "modifier" and equals:
+            refuse_modifiers(word, value)
         if key == "experiment" and "," in value:
             raise UserError(f"{word}: one experiment at a time, for each brings a sweep of its own")
 
 
-def listed_alone(value: str) -> bool:
-    """Whether a word's value is one list, and no sweep over several."""
-    return value.startswith("[") and value.count("[") == 1 and value.endswith("]")
+def choices(group: str) -> list[str]:
+    """What plugins and presets offer in a group."""
+    return sorted({*plugins().names(group), *(path.stem for path in Path(conf_dir(), group).glob("*.yaml"))})
+
+
+def refuse_modifiers(word: str, value: str) -> None:
+    """Lists of modifiers in which there is something else than names, or one twice."""
+    for inner in re.findall(r"\[([^\]]*)\]?", value):
+        names = [name.strip() for name in inner.split(",")] if inner else []
+        if any(not re.fullmatch("[a-z][a-z0-9_]*", name) or name == "null" for name in names):
+            raise UserError(f"{word}: must be one of {', '.join(choices('modifier'))}, or a list as [aging,tenant_cap]")
+        if len({*names}) < len(names):
+            raise UserError(f"{word}: a modifier may be chosen once")
 
 
 def run_job(cfg: DictConfig, sweep: Sweep) -> None:

@@ -40,7 +40,8 @@ def _missing_choice(path: str, options: list[str]) -> str:
     if broken:
         return f"{group}={name}: the plugin {broken[0].plugin} is broken: {broken[0].error}"
     other = "".join(f" (there is {place}={name})" for place, choice in plugins().choices if choice == name)
-    return f"{group}={name}: no such choice{other}; {nearest(name, [*options, *plugins().names(group)])}"
+    faulty = f"; {len(plugins().broken)} more are broken, see `slotlab plugins`" if plugins().broken else ""
+    return f"{group}={name}: no such choice{other}; {nearest(name, [*options, *plugins().names(group)])}{faulty}"
 
 
 def _unchosen_modifier(name: str) -> str:

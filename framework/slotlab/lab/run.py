@@ -109,6 +109,7 @@ class Run:
         from slotlab.record.series import by_name
 
         lab, place = self.lab, self.place
+        lab.engine.caps(lab.batching.max_num_seqs, lab.batching.max_num_batched_tokens)
         self.meta["engine"] = dict(lab.engine.open(lab.model))
         bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
         arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]

@@ -38,6 +38,7 @@ class Recorder:
         self.count = self.latest = 0
         self.under_way: deque[tuple[Row, list[RequestState], float]] = deque()  # with whom they serve, and when they were planned
         self.last_end = 0.0
+        self.starts: dict[int, float] = {}  # of those who were given a slot before the step in which they have it began
 
     def submitted(self, req: RequestState) -> None:
         """`req` was handed to the scheduler."""
@@ -62,7 +63,11 @@ class Recorder:
         """The plan that began first has been executed. A step begins at its plan's time, or when the one before it ends."""
         row, reqs, planned = self.under_way.popleft()
         start = max(planned, self.last_end)
-        self.steps.append({**row, "start": [start, *ends[:-1]], "duration": result.durations})
+        durations = result.durations
+        if start > planned:  # it was in flight behind the one before it
+            self.starts |= {req.id: start for req in reqs if req.started == planned}
+            durations = [ends[0] - start]
+        self.steps.append({**row, "start": [start, *ends[:-1]], "duration": durations})
         self.last_end = ends[-1]
         for req, emitted in zip(reqs, result.emitted, strict=True):
             if emitted:
@@ -132,7 +137,7 @@ class Recorder:
             "deadline": req.deadline,
             "scheduled_arrival": req.arrival,
             "submitted": req.submitted,
-            "started": req.started,
+            "started": self.starts.get(req.id, req.started),
             "first_token": times[0] if times else None,
             "finish": times[-1] if req.status is Status.FINISHED else None,
             "status": (req.status if ended else Status.ABORTED).value,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slotlab import Quiet, RequestView, View, Waiting, require
+from slotlab import Quiet, RequestView, View, require
 from slotlab_plugins.promotion import Promotion
 
 
@@ -17,9 +17,8 @@ class Aging(Promotion):
     def __post_init__(self) -> None:
         require(self.after >= 0, "after", self.after, "at least 0")
 
-    def due(self, waiting: Waiting, view: View) -> RequestView | None:
-        oldest = waiting.oldest()
-        return oldest if view.now >= oldest.arrival + self.after else None
+    def overdue(self, req: RequestView, view: View) -> bool:
+        return view.now >= req.arrival + self.after
 
     def quiet(self, view: View) -> Quiet:
         """Until the oldest is due."""

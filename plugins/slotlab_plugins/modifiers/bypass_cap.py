@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 
-from slotlab import RequestView, View, Waiting, require
+from slotlab import RequestView, View, require
 from slotlab_plugins.promotion import Promotion
 
 
@@ -23,10 +23,8 @@ class BypassCap(Promotion):
         require(self.cap >= 1, "cap", self.cap, "at least 1")
         self._started: list[int] = []  # numbers of those who started, sorted; none below the oldest that waits
 
-    def due(self, waiting: Waiting, view: View) -> RequestView | None:
-        oldest = waiting.oldest()
-        later = len(self._started) - bisect_right(self._started, oldest.seq)
-        return oldest if later >= self.cap else None
+    def overdue(self, req: RequestView, view: View) -> bool:
+        return len(self._started) - bisect_right(self._started, req.seq) >= self.cap
 
     def arrived(self, req: RequestView, view: View) -> None:
         gone = bisect_left(self._started, view.waiting.oldest().seq) if view.waiting else len(self._started)
@@ -34,7 +32,8 @@ class BypassCap(Promotion):
         self.inner.arrived(req, view)
 
     def started(self, req: RequestView, cached: int) -> None:
-        insort(self._started, req.seq)
+        if not req.preemptions:
+            insort(self._started, req.seq)
         self.inner.started(req, cached)
 
     def preempted(self, req: RequestView, lost: int) -> None:

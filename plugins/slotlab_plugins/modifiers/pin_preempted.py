@@ -15,6 +15,9 @@ class PinPreempted(Promotion):
     def __post_init__(self) -> None:
         self._preempted: dict[int, RequestView] = {}  # and not started again, by sequence number
 
+    def overdue(self, req: RequestView, view: View) -> bool:
+        return req.seq in self._preempted
+
     def due(self, waiting: Waiting, view: View) -> RequestView | None:
         queued = (seq for seq, req in self._preempted.items() if req in waiting)  # this step's victims are not yet
         first = min(queued, default=None)

@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from slotlab import FOREVER, ONE_STEP, Modifier, Quiet, RequestView, Status, View, Waiting, require
+from slotlab import ONE_STEP, Modifier, Quiet, RequestView, Status, View, Waiting, require
 
 
 @dataclass
 class TenantCap(Modifier):
     """At most `max_running` requests of a tenant run at once; the others of a tenant that has so many are not seen by the policy.
 
-    Slots may stay free while capped tenants wait. Every look at the queue costs a glance at each request of theirs.
+    Slots may stay free while capped tenants wait. Choose it last: a modifier around it may start whom it hides. Every look at
+    the queue costs a glance at each request of a capped tenant.
     """
 
     max_running: int = 8
@@ -46,10 +47,9 @@ class TenantCap(Modifier):
                 del self._running[tenant]
 
     def quiet(self, view: View) -> Quiet:
-        """That of the policy, which however may have looked at requests that it does not see in `order`."""
-        inner = self.inner.quiet(view)
+        """That of the policy, unless it would look at requests that it does not see in `order`."""
         capped = any(count >= self.max_running for count in self._running.values())
-        return ONE_STEP if capped and inner != FOREVER else inner
+        return ONE_STEP if capped and view.waiting else self.inner.quiet(view)
 
 
 CHOICES = {"tenant_cap": TenantCap}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from slotlab import FOREVER, Quiet, RequestView, View
+from slotlab import FOREVER, Quiet, RequestView, Status, View
 from slotlab_plugins.tenants import Tenants
 
 
@@ -22,9 +22,11 @@ class VTC(Tenants):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._last_left: str | None = None
+        self._queued: set[int] = set()  # ids of those who have not started yet
 
     def arrived(self, req: RequestView, view: View) -> None:
         super().arrived(req, view)
+        self._queued.add(req.id)
         queued = [str(lane) for lane in view.waiting.lanes()]
         if req.tenant not in queued:
             last = self.counter(self._last_left) if self._last_left else 0.0
@@ -32,7 +34,19 @@ class VTC(Tenants):
 
     def started(self, req: RequestView, cached: int) -> None:
         self._last_left = req.tenant  # if nobody else queues, its queue was the last to empty
+        self._queued.discard(req.id)
         super().started(req, cached)
+
+    def preempted(self, req: RequestView, lost: int) -> None:
+        if not req.preemptions:
+            self._queued.add(req.id)
+        super().preempted(req, lost)
+
+    def left(self, req: RequestView, status: Status) -> None:
+        if req.id in self._queued:  # aborted, or given up
+            self._last_left = req.tenant
+            self._queued.discard(req.id)
+        super().left(req, status)
 
     def quiet(self, view: View) -> Quiet:
         """Until the tenant that is next no longer is: the counters of running tenants grow at steady rates."""

@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slotlab import Arrival, Modifier, Policy, Request, RequestState, UserError
+from slotlab import Arrival, Modifier, Policy, Request, RequestState, UserError, Waiting
 from slotlab.kinds import overrides
 from slotlab_plugins import collect
-from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.modifiers.aging import Aging
 from slotlab_plugins.modifiers.bypass_cap import BypassCap
 from slotlab_plugins.modifiers.pin_preempted import PinPreempted
@@ -121,6 +120,29 @@ def test_no_tenant_runs_more_than_its_cap(run, seed, cap, choice):
         assert all(tenants.count(tenant) <= cap for tenant in tenants)
 
     run(draw(seed), around(choice, TenantCap(cap)), slots=4, watch=watch)
+
+
+def test_jumps_end_when_a_hidden_request_would_have_misled_the_policy(run):
+    """The oldest of the whole queue is due, but its tenant is capped: among those who are seen another comes due later."""
+    rows = [(0, 2, 26, "x"), (0, 2, 26, "x"), (3, 2, 20, "z"), (3, 27, 2, "y")]
+    arrivals = [Arrival(float(time), prompt, n, n, tenant) for time, prompt, n, tenant in rows]
+    single, jumped = (
+        run(arrivals, around(SJF(), Aging(4.0), TenantCap(1)), slots=4, blocks=29, jump=jump).times for jump in (False, True)
+    )
+    assert single == jumped
+
+
+def test_a_restart_passes_nobody_a_second_time():
+    cap = BypassCap(3).around(FCFS())
+    waiting = Waiting(cap)
+    states = [RequestState.of(Request(i, 0.0, 1, 1), i, 1, 0.0) for i in range(3)]
+    waiting.add(states[0])
+    for req in states[1:]:
+        cap.started(req, 0)
+    states[1].preemptions = 1
+    cap.preempted(states[1], 1)
+    cap.started(states[1], 0)
+    assert not cap.overdue(states[0], None)
 
 
 def test_a_modifier_costs_what_it_overrides_and_no_more():
