@@ -3,7 +3,8 @@
 import importlib.util
 from pathlib import Path
 
-from slotlab_kernels.gguf_header import gguf_shape, read_gguf_header
+from slotlab_kernels.gguf_header import read_gguf_header
+from slotlab_kernels.gguf_shape import gguf_shape
 from slotlab_kernels.hf_config import folder_shape
 from slotlab_kernels.shape import LlamaShape, ModelFileError
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slotlab_kernels.shape import LlamaShape, ModelFileError
+from slotlab_kernels.shape import ModelFileError
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -87,49 +87,6 @@ def read_gguf_header(path: Path) -> GGUFHeader:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from None
     except (struct.error, KeyError, UnicodeDecodeError):
         raise ModelFileError(f"{path}: the GGUF header is truncated or damaged") from None
-
-
-def gguf_shape(header: GGUFHeader) -> LlamaShape:
-    """The shape that a GGUF file of the llama architecture describes; ModelFileError if it is another or incomplete."""
-    architecture = header.get("general.architecture", str)
-    if architecture != "llama":
-        raise ModelFileError(f"{header.path}: architecture {architecture!r} is not supported; supported: 'llama'")
-    _refuse_unsupported(header)
-    heads, hidden = header.get("llama.attention.head_count", int), header.get("llama.embedding_length", int)
-    head_dim = header.get("llama.attention.key_length", int, hidden // max(heads, 1))
-    if header.get("llama.rope.dimension_count", int, head_dim) != head_dim:
-        raise ModelFileError(f"{header.path}: llama.rope.dimension_count must be the head size, {head_dim}")
-    try:
-        return LlamaShape(
-            vocab=len(header.get("tokenizer.ggml.tokens", list)),
-            hidden=hidden,
-            layers=header.get("llama.block_count", int),
-            heads=heads,
-            kv_heads=header.get("llama.attention.head_count_kv", int, heads),
-            head_dim=head_dim,
-            intermediate=header.get("llama.feed_forward_length", int),
-            rope_theta=_shortest(header.get("llama.rope.freq_base", float, 10_000.0)),
-            norm_eps=_shortest(header.get("llama.attention.layer_norm_rms_epsilon", float)),
-            max_context=header.get("llama.context_length", int),
-            tied="output.weight" not in header.tensors,
-        )
-    except ModelFileError:
-        raise
-    except ValueError as error:
-        raise ModelFileError(f"{header.path}: {error}") from None
-
-
-def _shortest(value: float) -> float:
-    """The decimal number that was meant: 1e-5 went through fp32 and came back as 9.99999974e-06."""
-    return float(f"{value:.7g}")
-
-
-def _refuse_unsupported(header: GGUFHeader) -> None:
-    scaling = header.fields.get("llama.rope.scaling.type", "none")
-    if scaling != "none" or "rope_freqs.weight" in header.tensors:
-        raise ModelFileError(f"{header.path}: rope_scaling {scaling!r} is not supported yet; supported: none")
-    if header.fields.get("llama.expert_count"):
-        raise ModelFileError(f"{header.path}: a mixture of experts (llama.expert_count) is not supported")
 
 
 def _parse(path: Path, cursor: _Cursor) -> GGUFHeader:

@@ -1,17 +1,19 @@
-"""A Llama-family decoder: weights and the one forward pass, for prefill, chunk and decode, on CPU and CUDA.
+"""A decoder of the Llama family: weights and the one forward pass, for prefill, chunk and decode, on CPU and CUDA.
 
-Touvron et al., 2023. Shape suffixes: T tokens, C hidden, H heads of query, key and value together, D head dim, F
-intermediate, V vocabulary, R rows of logits, P positions.
+Llama (Touvron et al., 2023), Mistral (Jiang et al., 2023), Qwen2 (Yang et al., 2024) and Qwen3 (Yang et al., 2025).
+Shape suffixes: T tokens, C hidden, H heads of query, key and value together, D head dim, F intermediate, V vocabulary,
+R rows of logits, P positions.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 
 from slotlab_kernels.batch import Batch
 from slotlab_kernels.kv_cache import KVCache
-from slotlab_kernels.ops import Ops
+from slotlab_kernels.ops import Ops, Pack
+from slotlab_kernels.rope import rope_periods
 from slotlab_kernels.shape import LlamaShape
 
 
@@ -25,6 +27,8 @@ class Layer:
     mlp_norm_C: torch.Tensor
     gate_up_FC: torch.Tensor
     down_CF: torch.Tensor
+    qkv_bias_H: torch.Tensor | None = None
+    qk_norms_D: tuple[torch.Tensor, torch.Tensor] | None = None  # of each head of query, of each head of key
 
 
 class Llama:
@@ -41,16 +45,33 @@ class Llama:
         self.device, self.dtype = embedding_VC.device, embedding_VC.dtype
         self._cos_PD, self._sin_PD = _rope_tables(shape, self.device)
 
+    def packed(self, pack: Pack) -> "Llama":
+        """This model with its matrices in the order that a `linear` wants: for `forward` with that one only."""
+        layers = [
+            replace(
+                layer,
+                qkv_HC=pack(layer.qkv_HC),
+                output_CH=pack(layer.output_CH),
+                gate_up_FC=pack(layer.gate_up_FC),
+                down_CF=pack(layer.down_CF),
+            )
+            for layer in self.layers
+        ]
+        return Llama(self.shape, self.embedding_VC, layers, self.norm_C, pack(self.head_VC))
+
     def forward(self, batch: Batch, cache: KVCache, ops: Ops) -> torch.Tensor:
         """Computes the tokens of a batch, K and V into the cache; fp32 logits [R, V] of the rows that want them."""
-        x_TC = F.embedding(batch.ids_T, self.embedding_VC)
+        eps = self.shape.norm_eps
+        residual_TC = F.embedding(batch.ids_T, self.embedding_VC)
         cos_TD, sin_TD = self._cos_PD[batch.positions_T], self._sin_PD[batch.positions_T]
-        for layer, kv in zip(self.layers, cache.layers, strict=True):
-            x_TC = x_TC + self._attention(x_TC, layer, kv, cos_TD, sin_TD, batch, ops)
-            gate_up_TF = F.linear(ops.rms_norm(x_TC, layer.mlp_norm_C, self.shape.norm_eps), layer.gate_up_FC)
-            x_TC = x_TC + F.linear(ops.silu_mul(gate_up_TF), layer.down_CF)
-        x_RC = ops.rms_norm(x_TC[batch.logits_R], self.norm_C, self.shape.norm_eps)
-        return F.linear(x_RC, self.head_VC)[: len(batch.logits_rows)].float()
+        x_TC = ops.rms_norm(residual_TC, self.layers[0].attention_norm_C, eps)
+        next_norms = [layer.attention_norm_C for layer in self.layers[1:]] + [self.norm_C]
+        for layer, kv, next_norm_C in zip(self.layers, cache.layers, next_norms, strict=True):
+            x_TC = self._attention(x_TC, layer, kv, cos_TD, sin_TD, batch, ops)
+            x_TC = ops.add_rms_norm(x_TC, residual_TC, layer.mlp_norm_C, eps)
+            x_TC = ops.linear(ops.silu_mul(ops.linear(x_TC, layer.gate_up_FC)), layer.down_CF)
+            x_TC = ops.add_rms_norm(x_TC, residual_TC, next_norm_C, eps)
+        return ops.linear(x_TC[batch.logits_R], self.head_VC, wide=True)[: len(batch.logits_rows)]
 
     def _attention(
         self,
@@ -63,16 +84,18 @@ class Llama:
         ops: Ops,
     ) -> torch.Tensor:
         shape = self.shape
-        qkv_TH = F.linear(ops.rms_norm(x_TC, layer.attention_norm_C, shape.norm_eps), layer.qkv_HC)
-        qkv_THD = qkv_TH.view(-1, shape.qkv_heads, shape.head_dim)
-        values = shape.heads + shape.kv_heads
-        ops.rope(qkv_THD[:, :values], cos_TD, sin_TD)
-        ops.store_kv(qkv_THD[:, shape.heads : values], qkv_THD[:, values:], kv, batch.slots_T)
-        return F.linear(ops.paged_attention(qkv_THD[:, : shape.heads], kv, batch).flatten(1), layer.output_CH)
+        qkv_THD = ops.linear(x_TC, layer.qkv_HC, layer.qkv_bias_H).view(-1, shape.qkv_heads, shape.head_dim)
+        q_TND, k_THD, v_THD = qkv_THD.split_with_sizes((shape.heads, shape.kv_heads, shape.kv_heads), 1)
+        if layer.qk_norms_D is not None:
+            q_norm_D, k_norm_D = layer.qk_norms_D
+            q_TND, k_THD = ops.rms_norm(q_TND, q_norm_D, shape.norm_eps), ops.rms_norm(k_THD, k_norm_D, shape.norm_eps)
+        ops.rope_store(q_TND, k_THD, v_THD, cos_TD, sin_TD, kv, batch.slots_T)
+        return ops.linear(ops.paged_attention(q_TND, kv, batch, shape.window).flatten(1), layer.output_CH)
 
 
 def _rope_tables(shape: LlamaShape, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """cos and sin [P, D/2] in fp32 of every position, computed in fp64 on the CPU: the same bits everywhere."""
-    exponents_D = torch.arange(0, shape.head_dim, 2, dtype=torch.float64) / shape.head_dim
-    angles_PD = torch.arange(shape.max_context, dtype=torch.float64)[:, None] / shape.rope_theta**exponents_D
-    return angles_PD.cos().float().to(device), angles_PD.sin().float().to(device)
+    periods_D = torch.tensor(rope_periods(shape.rope_theta, shape.head_dim, shape.rope_scaling), dtype=torch.float64)
+    angles_PD = torch.arange(shape.max_context, dtype=torch.float64)[:, None] / periods_D
+    amplitude = shape.rope_scaling.amplitude if shape.rope_scaling else 1.0
+    return (amplitude * angles_PD.cos()).float().to(device), (amplitude * angles_PD.sin()).float().to(device)

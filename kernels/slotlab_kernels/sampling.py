@@ -15,16 +15,23 @@ MIX_2 = 0x94D049BB133111EB
 class Sampling:
     """Greedy at temperature 0; else one draw from softmax(logits / temperature).
 
-    `seed` and `request` name the random stream; the position of the drawn token is the place in it.
+    `seed` and `request` name the random stream; the position of the drawn token is the place in it. Drawn among the `top_k`
+    likeliest tokens (0: all), and of those among the fewest that have at least the probability `top_p` of them (1: all).
     """
 
     temperature: float = 0.0
     seed: int = 0
     request: int = 0
+    top_k: int = 0
+    top_p: float = 1.0
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature must be at least 0 and finite, not {self.temperature}")
+        if self.top_k < 0:
+            raise ValueError(f"top_k must be at least 0, not {self.top_k}")
+        if not 0.0 < self.top_p <= 1.0:
+            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}")
 
 
 GREEDY = Sampling()

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from slotlab_kernels.rope import RopeScaling
+
 
 class ModelFileError(ValueError):
     """A model file that is missing, broken or not supported; the message is one line that names the file and the part."""
@@ -9,9 +11,11 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True)
 class LlamaShape:
-    """Sizes and constants of a Llama decoder (grouped-query attention, RoPE, RMSNorm, SwiGLU), without biases.
+    """Sizes and constants of a decoder of the Llama family (grouped-query attention, RoPE, RMSNorm, SwiGLU).
 
-    `max_context` is in tokens; `tied` means that the lm head is the embedding. Raises ValueError where the sizes do not fit.
+    `max_context` is in tokens; `tied` means that the lm head is the embedding. What members of the family add: `qkv_bias`,
+    biases of query, key and value (Qwen2); `qk_norm`, an RMSNorm of each head of query and key before RoPE (Qwen3); `window`,
+    the tokens that one attends to, itself included, 0 for all (Mistral). Raises ValueError where the sizes do not fit.
     """
 
     vocab: int
@@ -25,6 +29,10 @@ class LlamaShape:
     norm_eps: float = 1e-5
     max_context: int = 2048
     tied: bool = True
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    window: int = 0
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         for name in ("vocab", "hidden", "layers", "heads", "kv_heads", "head_dim", "intermediate", "max_context"):
@@ -35,6 +43,10 @@ class LlamaShape:
             raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even, not {self.head_dim}: RoPE turns pairs")
+        if not self.rope_theta > 1:
+            raise ValueError(f"rope_theta must be above 1, not {self.rope_theta}")
+        if not isinstance(self.window, int) or self.window < 0:
+            raise ValueError(f"window must be a whole number of tokens, or 0 for no window, not {self.window!r}")
 
     @property
     def qkv_heads(self) -> int:

@@ -4,14 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
 
 from slotlab_kernels.chat import ChatTemplate, folder_template, gguf_template
 from slotlab_kernels.gguf_header import GGUFHeader, read_gguf_header
+from slotlab_kernels.gguf_tokenizer import gguf_bos, gguf_tokenizer
 from slotlab_kernels.hf_config import folder_eos
 from slotlab_kernels.shape import ModelFileError
-
-_CONTROL, _USER_DEFINED = 3, 4
 
 
 class Tokenizer:
@@ -62,36 +60,5 @@ def _from_folder(folder: Path) -> Tokenizer:
 
 
 def _from_gguf(header: GGUFHeader) -> Tokenizer:
-    """Byte-level BPE (Radford et al., 2019), the model that GGUF calls gpt2."""
-    kind, split = header.get("tokenizer.ggml.model", str), header.get("tokenizer.ggml.pre", str)
-    if kind != "gpt2" or split not in _SPLITS:
-        allowed = ", ".join(f"gpt2/{name}" for name in _SPLITS)
-        raise ModelFileError(f"{header.path}: tokenizer {kind}/{split} is not supported; supported: {allowed}")
-    try:
-        tokenizer = _byte_level_bpe(header, _SPLITS[split])
-    except ModelFileError:
-        raise
-    except Exception as error:  # tokenizers raises no narrower class
-        raise ModelFileError(f"{header.path}: the vocabulary and its merges do not fit ({error})") from None
-    with_bos = header.get("tokenizer.ggml.add_bos_token", bool, False)
-    bos = header.get("tokenizer.ggml.bos_token_id", int) if with_bos else None
-    return Tokenizer(tokenizer, header.fields.get("tokenizer.ggml.eos_token_id"), bos, gguf_template(header))
-
-
-def _byte_level_bpe(header: GGUFHeader, split: pre_tokenizers.PreTokenizer) -> tokenizers.Tokenizer:
-    tokens, kinds = header.get("tokenizer.ggml.tokens", list), header.get("tokenizer.ggml.token_type", list)
-    merges = [tuple(pair.split(" ", 1)) for pair in header.get("tokenizer.ggml.merges", list)]
-    tokenizer = tokenizers.Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
-    tokenizer.pre_tokenizer = split
-    tokenizer.decoder = decoders.ByteLevel()
-    # matched as a whole, before the text is split
-    for kind, add in ((_CONTROL, tokenizer.add_special_tokens), (_USER_DEFINED, tokenizer.add_tokens)):
-        add([AddedToken(t, normalized=False) for t, k in zip(tokens, kinds, strict=True) if k == kind])
-    return tokenizer
-
-
-_BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-_SPLITS = {
-    "gpt-2": _BYTES,
-    "smollm": pre_tokenizers.Sequence([pre_tokenizers.Digits(individual_digits=True), _BYTES]),
-}
+    eos = header.fields.get("tokenizer.ggml.eos_token_id")
+    return Tokenizer(gguf_tokenizer(header), eos, gguf_bos(header), gguf_template(header))

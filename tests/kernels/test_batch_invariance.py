@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from slotlab_kernels import batch
 from slotlab_kernels.batch import Row
 from slotlab_kernels.llama import Llama
-from slotlab_kernels.ops import OPS, choose_ops
+from slotlab_kernels.ops import choose_ops, prefer_all
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.sampling import GREEDY
 from slotlab_kernels.shape import SMOLLM2_135M, TINY
@@ -107,8 +107,8 @@ def model(shape: str, dtype: torch.dtype) -> Llama:
     return random_llama(SHAPES[shape], CPU, dtype, seed=1)
 
 
-def make_runner(shape: str, dtype: torch.dtype, implementation: str = "numba") -> ModelRunner:
-    ops = choose_ops(CPU, dict.fromkeys(OPS, implementation))
+def make_runner(shape: str, dtype: torch.dtype, implementation: str = "cpp") -> ModelRunner:
+    ops = choose_ops(CPU, prefer_all(implementation))
     return ModelRunner(model(shape, dtype), NUM_BLOCKS, BLOCK_SIZE, ops)
 
 
@@ -127,10 +127,11 @@ def run_alone(runner: ModelRunner, lengths: tuple[int, ...]) -> list[list[bytes]
     return alone
 
 
+@pytest.mark.parametrize("implementation", ("cpp", "numba"))
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_logits_do_not_depend_on_the_batch_the_chunks_or_preemption(shape: str, dtype: torch.dtype) -> None:
-    runner = make_runner(shape, dtype)
+def test_logits_do_not_depend_on_the_batch_the_chunks_or_preemption(shape: str, dtype: torch.dtype, implementation: str) -> None:
+    runner = make_runner(shape, dtype, implementation)
     alone = run_alone(runner, LENGTHS)
     assert run_all(runner, LENGTHS, whole, seed=1) == alone
     assert run_all(runner, LENGTHS, mixed(random.Random(2)), seed=2) == alone
@@ -181,7 +182,7 @@ def test_the_torch_reference_is_invariant_too_with_few_threads(dtype: torch.dtyp
 
 def test_numba_ops_are_invariant_at_any_number_of_threads() -> None:
     """Torch's silu is not: at 5 threads the last element of a thread's share is rounded otherwise."""
-    numba = choose_ops(CPU, dict.fromkeys(OPS, "numba"))
+    numba = choose_ops(CPU, prefer_all("numba"))
     gate_up = torch.randn(104, 3072, generator=torch.Generator().manual_seed(0))
     before = torch.get_num_threads()
     try:
@@ -192,12 +193,41 @@ def test_numba_ops_are_invariant_at_any_number_of_threads() -> None:
     assert torch.equal(together, torch.cat([numba.silu_mul(gate_up[at : at + 8]) for at in range(0, 104, 8)]))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", (1, 3, 5))
+def test_cpp_logits_are_the_same_at_any_number_of_threads(dtype: torch.dtype, threads: int) -> None:
+    runner, before = make_runner("smollm2", dtype), torch.get_num_threads()
+    expected = run_alone(runner, (33, 100))
+    try:
+        torch.set_num_threads(threads)
+        assert run_all(runner, (33, 100), mixed(random.Random(10)), seed=10) == expected
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_packed_product_gives_a_row_the_same_bytes_among_any_others(dtype: torch.dtype) -> None:
+    """Also where outputs do not fill the last panel, and inputs are few."""
+    ops, generator = choose_ops(CPU, prefer_all("cpp")), torch.Generator().manual_seed(0)
+    for inputs, outputs in ((576, 960), (24, 72), (2, 5)):
+        x = torch.randn(61, inputs, generator=generator).to(dtype)
+        weight = (torch.randn(outputs, inputs, generator=generator) / inputs**0.5).to(dtype)
+        bias = torch.randn(outputs, generator=generator).to(dtype)
+        packed = ops.pack(weight)
+        together = ops.linear(x, packed, bias)
+        assert all(torch.equal(ops.linear(x[:rows], packed, bias), together[:rows]) for rows in range(1, 30))
+        exact = F.linear(x.double(), weight.double(), bias.double())
+        tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+        torch.testing.assert_close(together.double(), exact, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(ops.linear(x, packed, bias, wide=True).double(), exact, rtol=1e-4, atol=1e-4)
+
+
 def test_without_padded_rows_fp32_logits_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutation: it shows that the master test can fail, and why rows are padded."""
     x, w = torch.randn(8, 576), torch.randn(960, 576)
     if all(torch.equal(F.linear(x[:rows], w), F.linear(x, w)[:rows]) for rows in (1, 2, 3, 5, 7)):
         pytest.skip("this machine's BLAS rounds alike for any number of rows")
-    runner = make_runner("smollm2", torch.float32)
+    runner = make_runner("smollm2", torch.float32, "numba")
     padded = [run_all(runner, (1,) * count, whole, seed=0) for count in (1, 2, 3, 5, 7)]
     monkeypatch.setattr(batch, "ROW_PADDING", 1)
     bare = [run_all(runner, (1,) * count, whole, seed=0) for count in (1, 2, 3, 5, 7)]

@@ -10,7 +10,7 @@ import torch
 from slotlab_kernels.batch import Row
 from slotlab_kernels.folder import load_folder
 from slotlab_kernels.llama import Llama
-from slotlab_kernels.ops import OPS, choose_ops
+from slotlab_kernels.ops import choose_ops, prefer_all
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.sampling import GREEDY
 from slotlab_kernels.shape import TINY, LlamaShape
@@ -52,7 +52,7 @@ def dense_logits(model: Llama, ids: list[int]) -> torch.Tensor:
 
 def paged_logits(model: Llama, ids: list[int], implementation: str) -> torch.Tensor:
     """Logits [T, V] by decode steps of one token, after a first chunk of 20."""
-    runner = ModelRunner(model, 16, 8, choose_ops(CPU, dict.fromkeys(OPS, implementation)))
+    runner = ModelRunner(model, 16, 8, choose_ops(CPU, prefer_all(implementation)))
     rows: list[torch.Tensor] = []
     runner.probe = lambda index, logits: rows.append(logits)
     blocks = [5, 3, 9, 0, 12, 7]
@@ -62,7 +62,7 @@ def paged_logits(model: Llama, ids: list[int], implementation: str) -> torch.Ten
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("implementation", ("numba", "torch"))
+@pytest.mark.parametrize("implementation", ("cpp", "numba", "torch"))
 @pytest.mark.parametrize("shape", SHAPES)
 def test_logits_agree_with_a_dense_forward(shape: LlamaShape, implementation: str) -> None:
     model = random_llama(shape, CPU, torch.float32, seed=3)

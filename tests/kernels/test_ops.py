@@ -7,17 +7,17 @@ import pytest
 import torch
 
 from slotlab_kernels.batch import Batch, Limits, Row
-from slotlab_kernels.ops import OPS, Ops, choose_ops
+from slotlab_kernels.ops import Ops, choose_ops, prefer_all
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 VOCAB = 64
-implementations = pytest.mark.parametrize("implementation", ("torch", "numba"))
+implementations = pytest.mark.parametrize("implementation", ("torch", "numba", "cpp"))
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
 
 
 def ops_of(implementation: str) -> Ops:
-    return choose_ops(CPU, dict.fromkeys(OPS, implementation))
+    return choose_ops(CPU, prefer_all(implementation))
 
 
 def randn(*size: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -42,12 +42,13 @@ def paged(lengths: tuple[int, ...], block_size: int, kv_heads: int, dim: int, dt
     return Batch.pack(rows, Limits(block_size, cache.shape[1], VOCAB, 10_000), CPU), cache
 
 
-def dense_attention(q: torch.Tensor, cache: torch.Tensor, batch: Batch) -> torch.Tensor:
+def dense_attention(q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: int = 0) -> torch.Tensor:
     """Softmax attention token by token in float64; zeros for context 0."""
     block_size, group = cache.shape[2], q.shape[1] // cache.shape[3]
     out = torch.zeros(q.shape, dtype=torch.float64)
     for t, context in enumerate(batch.context_T.tolist()):
         slots = [(int(batch.tables_SB[batch.row_T[t], at // block_size]), at % block_size) for at in range(context)]
+        slots = slots[-window:]
         if slots:
             k, v = (torch.stack([half[slot] for slot in slots]).double().repeat_interleave(group, 1) for half in cache)
             weights = (torch.einsum("nd,knd->nk", q[t].double(), k) / math.sqrt(q.shape[2])).softmax(-1)
@@ -71,37 +72,69 @@ def test_paged_attention(implementation: str, dtype: torch.dtype, heads: int, kv
 
 @implementations
 @dtypes
-def test_store_kv_writes_the_slots_and_nothing_else(implementation: str, dtype: torch.dtype) -> None:
-    cache = torch.full((2, 3, 4, 2, 8), torch.nan, dtype=dtype)
-    kv, slots = randn(8, 4, 8, dtype=dtype), torch.tensor([5, -1, 0, 11, -1, -1, 7, -1])
-    ops_of(implementation).store_kv(kv[:, :2], kv[:, 2:], cache, slots)
+@pytest.mark.parametrize("window", (1, 5, 16, 40, 1000))
+def test_a_window_hides_what_is_older(implementation: str, dtype: torch.dtype, window: int) -> None:
+    """Also where the cache is NaN there (vllm#30887)."""
+    batch, cache = paged((1, 4, 5, 6, 16, 17, 39, 90), 16, 2, 32, dtype)
+    q = randn(8, 4, 32, dtype=dtype)
+    expected = dense_attention(q, cache, batch, window)
+    if window <= 16:
+        cache[:, batch.tables_SB[7, : (90 - window) // 16]] = torch.nan
+    assert_close(ops_of(implementation).paged_attention(q, cache, batch, window), expected)
+
+
+@implementations
+@dtypes
+def test_rope_store_turns_q_and_writes_the_slots_and_nothing_else(implementation: str, dtype: torch.dtype) -> None:
+    cache = torch.full((2, 3, 4, 2, 16), torch.nan, dtype=dtype)
+    qkv, slots = randn(8, 7, 16, dtype=dtype), torch.tensor([5, -1, 0, 11, -1, -1, 7, -1])
+    angles = randn(8, 8, seed=1)
+    turn = torch.polar(torch.ones(8, 8).double(), angles.double())[:, None]
+    pairs = torch.complex(qkv[:, :5, :8].double(), qkv[:, :5, 8:].double()) * turn
+    turned, values = torch.cat((pairs.real, pairs.imag), -1), qkv[:, 5:].clone()
+    ops_of(implementation).rope_store(qkv[:, :3], qkv[:, 3:5], qkv[:, 5:], angles.cos(), angles.sin(), cache, slots)
+    assert_close(qkv[:, :3], turned[:, :3])
+    assert torch.equal(qkv[:, 5:], values)
     flat = cache.flatten(1, 2)
     for token, slot in enumerate(slots.tolist()):
         if slot >= 0:
-            assert torch.equal(flat[0, slot], kv[token, :2]) and torch.equal(flat[1, slot], kv[token, 2:])
+            assert_close(flat[0, slot], turned[token, 3:])
+            assert torch.equal(flat[1, slot], values[token])
     untouched = [slot for slot in range(12) if slot not in slots]
     assert flat[:, untouched].isnan().all()
 
 
-@implementations
-@dtypes
-def test_rms_norm(implementation: str, dtype: torch.dtype) -> None:
-    x, weight = randn(8, 70, dtype=dtype), randn(70, seed=1, dtype=dtype)
+def double_norm(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     wide = x.double()
-    expected = wide / (wide.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
-    assert_close(ops_of(implementation).rms_norm(x, weight, 1e-5), expected)
+    return wide / (wide.square().mean(-1, keepdim=True) + 1e-5).sqrt() * weight.double()
 
 
 @implementations
 @dtypes
-def test_rope_turns_the_heads_it_is_given(implementation: str, dtype: torch.dtype) -> None:
-    x, angles = randn(8, 5, 16, dtype=dtype), randn(8, 8, seed=1)
-    turn = torch.polar(torch.ones(8, 8).double(), angles.double())[:, None]
-    pairs = torch.complex(x[:, :3, :8].double(), x[:, :3, 8:].double()) * turn
-    untouched = x[:, 3:].clone()
-    ops_of(implementation).rope(x[:, :3], angles.cos(), angles.sin())
-    assert_close(x[:, :3], torch.cat((pairs.real, pairs.imag), -1))
-    assert torch.equal(x[:, 3:], untouched)
+def test_rms_norm_of_tokens_and_of_heads(implementation: str, dtype: torch.dtype) -> None:
+    x, weight = randn(8, 70, dtype=dtype), randn(70, seed=1, dtype=dtype)
+    assert_close(ops_of(implementation).rms_norm(x, weight, 1e-5), double_norm(x, weight))
+    heads = randn(8, 5, 70, dtype=dtype)[:, 1:4]
+    assert_close(ops_of(implementation).rms_norm(heads, weight, 1e-5), double_norm(heads, weight))
+
+
+@implementations
+@dtypes
+def test_add_rms_norm_rounds_the_sum_first(implementation: str, dtype: torch.dtype) -> None:
+    x, residual, weight = randn(8, 70, dtype=dtype), randn(8, 70, seed=2, dtype=dtype), randn(70, seed=1, dtype=dtype)
+    expected = x + residual
+    normed = ops_of(implementation).add_rms_norm(x, residual, weight, 1e-5)
+    assert torch.equal(residual, expected)
+    assert_close(normed, double_norm(expected, weight))
+
+
+def test_blocks_come_back_where_they_are_put() -> None:
+    ops, cache = choose_ops(CPU), randn(3, 2, 6, 4, 2, 8)
+    before = cache.clone()
+    kept = ops.gather_blocks(cache, torch.tensor([4, 1]))
+    assert torch.equal(kept, before[:, :, [4, 1]])
+    ops.scatter_blocks(kept, cache, torch.tensor([0, 5]))
+    assert torch.equal(cache[:, :, [0, 5]], kept) and torch.equal(cache[:, :, 1:5], before[:, :, 1:5])
 
 
 @implementations

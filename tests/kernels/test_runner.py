@@ -53,7 +53,7 @@ def test_reset_forgets_the_cache(runner: ModelRunner) -> None:
 
 
 def test_the_cache_takes_the_memory_that_was_announced() -> None:
-    cache = KVCache(TINY, num_blocks=3, block_size=16, device=CPU, dtype=torch.bfloat16)
+    cache = KVCache(TINY, num_blocks=3, block_size=16, device=CPU, dtype=torch.bfloat16, ops=choose_ops(CPU))
     assert cache.all.nbytes == 3 * bytes_per_block(TINY, 16, torch.bfloat16)
     assert cache.layers[1].data_ptr() == cache.all[1].data_ptr()
     assert bytes_per_block(SMOLLM2_135M, 16, torch.bfloat16) == 30 * 2 * 16 * 3 * 64 * 2

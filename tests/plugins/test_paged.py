@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from slotlab import Admission, Arrival, Batching, Mode, Model, Plan, Policy, Preemption, Streams
+from slotlab import Admission, Arrival, Batching, Mode, Model, Plan, Policy, Preemption, Result, Streams
 from slotlab.clock import VirtualClock
 from slotlab.core.blocks import BlockPool
 from slotlab.core.prefix import PrefixPool
@@ -18,17 +21,20 @@ from slotlab.record.recorder import Recorder
 from slotlab.serve import serve
 from slotlab.sources import source
 from slotlab.workload import Point
-from slotlab_kernels import batch
+from slotlab_kernels import batch, runner
+from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.shape import SMOLLM2_135M, TINY, LlamaShape
 from slotlab_kernels.weights import random_llama
+from slotlab_plugins import opening
 from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.batching.static import Static
-from slotlab_plugins.engines.paged import Paged
+from slotlab_plugins.engines.paged import Paged, Step
 from slotlab_plugins.policies.priority import Priority
 from slotlab_plugins.policies.sjf import SJF
 from slotlab_plugins.policies.vtc import VTC
 from slotlab_plugins.preemption.victims import LowestRank, Newest
 
+delayed = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "kernels" / "delayed.py")))
 SHAPES = {"tiny": TINY, "smollm2": replace(SMOLLM2_135M, layers=2, vocab=4096)}  # its widths; two of its layers tell as much
 PROMPTS = (1, 5, 16, 17, 30, 47, 3, 64, 21, 9, 48, 75)
 OUTPUTS = (6, 12, 3, 9, 1, 14, 20, 5, 8, 2, 4, 3)
@@ -71,17 +77,18 @@ class Watched(Paged):
     def clock(self) -> VirtualClock:  # type: ignore[override]
         return VirtualClock()
 
-    def submit(self, plan: Plan) -> Any:
+    def submit(self, plan: Plan) -> Step:
         requests = list(plan.tokens)
         self.runner.probe = lambda row, logits: self.logits.setdefault(requests[row].id, []).append(logits.numpy().tobytes())
-        handle = super().submit(plan)
-        handle.outcome.durations = [1.0]
-        return handle
+        return super().submit(plan)
+
+    def read(self, step: Step) -> Result:
+        return replace(super().read(step), durations=[1.0])
 
 
 @cache
 def engine(shape: str, dtype: str, num_blocks: int) -> Watched:
-    opened = Watched("cpu", 16, num_blocks, dtype)
+    opened = Watched("cpu", 16, num_blocks, dtype=dtype)
     opened.open(Random(SHAPES[shape]))
     return opened
 
@@ -171,7 +178,7 @@ def test_logits_are_byte_for_byte_those_of_a_serial_run(shape, dtype, case):
 
 def test_without_the_row_padding_the_master_test_fails(monkeypatch):
     """In fp32 with torch's product, which rounds 1, 2 or 3 rows in another way."""
-    opened = Watched("cpu", 16, 64, "fp32", ops={"linear": "torch"})
+    opened = Watched("cpu", 16, 64, dtype="fp32", ops={"linear": "torch"})
     opened.open(Random(SHAPES["smollm2"]))
     monkeypatch.setitem(globals(), "engine", lambda *_: opened)
     expected = run("smollm2", "fp32", Static(1, 512), Policy(), Newest()).logits
@@ -198,18 +205,18 @@ def test_sampled_tokens_do_not_depend_on_the_batch_either():
 
 def test_warm_up_leaves_no_trace_and_sees_no_measured_prompt(monkeypatch):
     """Its prompts are its own; whether it ran or not, the requests find an empty cache and get the same tokens."""
-    from slotlab_kernels.runner import ModelRunner
-
-    seen: list[list[int]] = []
-    step = ModelRunner.step
+    seen: list[int] = []
+    launch = ModelRunner.launch
     monkeypatch.setattr(
-        ModelRunner, "step", lambda self, rows, *more: seen.extend(row.ids for row in rows) or step(self, rows, *more)
+        ModelRunner,
+        "launch",
+        lambda self, rows, *more: seen.extend(id for row in rows for id in row.ids) or launch(self, rows, *more),
     )
-    warm = Watched("cpu", 16, 64, "fp32")
+    warm = Watched("cpu", 16, 64, dtype="fp32")
     warm.open(Random(TINY))
-    assert {id for ids in seen for id in ids} == {1} and not warm.runner.cache.all.any()
-    monkeypatch.setattr(Watched, "_warm_up", lambda self: None)
-    cold = Watched("cpu", 16, 64, "fp32")
+    assert {*seen} == {1} and not warm.runner.cache.all.any()
+    monkeypatch.setattr(opening, "warm_up", lambda runner, *most: None)
+    cold = Watched("cpu", 16, 64, dtype="fp32")
     cold.open(Random(TINY))
     logits = []
     for paged in (warm, cold):
@@ -219,6 +226,48 @@ def test_warm_up_leaves_no_trace_and_sees_no_measured_prompt(monkeypatch):
         serve(source(ARRIVALS, Point()), scheduler, paged, paged.clock(), Recorder())
         logits.append(paged.logits)
     assert logits[0] == logits[1]
+
+
+class Late(Paged):
+    """A paged engine on a virtual clock that counts the steps that were planned over."""
+
+    def clock(self) -> VirtualClock:  # type: ignore[override]
+        return VirtualClock()
+
+    def read(self, step: Step) -> Result:
+        self.forecasts = getattr(self, "forecasts", 0) + (step.forecast is not None)
+        return replace(super().read(step), durations=[1.0])
+
+
+OVERLAPPED = [name for name in CASES if any(word in name for word in ("displace", "small", "chunks", "large"))]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("case", OVERLAPPED)
+def test_a_step_in_flight_changes_no_token(monkeypatch, case, temperature):
+    """mini-sglang#67, #103, #48245, #28787: finished requests scheduled once more, metadata overwritten, placeholders left.
+
+    The device does its work as late as it may: only when somebody waits for it.
+    """
+    batching, policy, preemption, *cache = CASES[case]
+    num_blocks, prefix_cache = (*cache, *(64, False)[len(cache) :])
+    outputs = []
+    for overlap in (False, True):
+        if overlap:
+            monkeypatch.setattr(runner, "stream_of", lambda device: delayed.DelayedStream())
+        paged = Late("cpu", 16, num_blocks, dtype="fp32", temperature=temperature, overlap=overlap)
+        facts = paged.open(Random(TINY))
+        paged.begin(ARRIVALS, Streams(0))
+        pool = PrefixPool(num_blocks, 16, paged.content) if prefix_cache else BlockPool(num_blocks, 16)
+        recorder = Recorder()
+        scheduler = Scheduler(pool, policy(), batching, Admission(), preemption())
+        serve(source(ARRIVALS, Point()), scheduler, paged, paged.clock(), recorder)
+        outputs.append({req.id: paged.output(req) for req in recorder.states})
+        assert (facts["overlap"] == "one step in flight") == overlap == (paged.forecasts > 0)
+        assert all(len(recorder.times[req.id]) == req.emitted for req in recorder.states) and not recorder.under_way
+        assert recorder.count == len(recorder.steps)
+    assert outputs[0] == outputs[1]
+    assert all(token >= 0 for output in outputs[1].values() for token in output), "a placeholder was left"
 
 
 def test_work_is_counted_from_begin_to_begin():

@@ -1,12 +1,14 @@
 """The ops of the forward pass, and the choice of an implementation for each: made once, at start, and recorded.
 
 An implementation is a module with a function per op that it has. `torch` has them all and runs anywhere; it is the
-reference. `numba` is for the CPU. Shape suffixes: T tokens, N query heads, H heads of any kind, D head dim, C hidden,
-F intermediate, R rows of logits, V vocabulary.
+reference. `cpp` and `numba` are for the CPU: the first is faster and wants a compiler. `triton` is for CUDA.
+Shape suffixes: T tokens, N query heads, Hk key heads, D head dim, C channels of a norm, F intermediate, L layers, NB blocks of
+BS tokens, R rows of logits, V vocabulary. Tensors may be views with any strides but for the last dim, which is dense.
 """
 
 import importlib
 import importlib.util
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -15,30 +17,54 @@ from typing import Protocol
 import torch
 
 from slotlab_kernels.batch import Batch
+from slotlab_kernels.ops import cpp_build
 
 
-class StoreKV(Protocol):
-    def __call__(self, k: torch.Tensor, v: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
-        """Writes k, v [T, Hk, D] to the slots [T] of one layer's cache [2, NB, BS, Hk, D]; slot -1 writes nothing."""
+class Pack(Protocol):
+    def __call__(self, weight: torch.Tensor) -> torch.Tensor:
+        """A weight [N, K] in the order in which the `linear` of the same implementation reads it; its shape is still [N, K]."""
+
+
+class Linear(Protocol):
+    def __call__(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False
+    ) -> torch.Tensor:
+        """x [T, K] times the transposed packed weight [N, K], plus bias [N]: [T, N]; in fp32 if `wide`."""
+
+
+class RopeStore(Protocol):
+    def __call__(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """Turns q [T, N, D] in place, and writes the turned k, and v [T, Hk, D], to one layer's cache [2, NB, BS, Hk, D].
+
+        The pairs (i, i + D/2) are turned by the angles of cos, sin [T, D/2] (Su et al., 2021), in fp32 inside. The place of a
+        token is its slot, `slots` [T]; slot -1 writes nothing. What is left in k is not defined.
+        """
 
 
 class PagedAttention(Protocol):
-    def __call__(self, q: torch.Tensor, cache: torch.Tensor, batch: Batch) -> torch.Tensor:
+    def __call__(self, q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: int = 0) -> torch.Tensor:
         """Attention of each query q [T, N, D] to the first `batch.context_T` tokens of its row: [T, N, D].
 
-        Query head n reads key head n // (N / Hk). Context 0 gives zeros. Nothing outside the context is used, so the
+        Query head n reads key head n // (N / Hk). Context 0 gives zeros. `window` > 0: only the last so many tokens of the
+        context are attended to, the query's own among them (Jiang et al., 2023). Nothing outside the context is used, so the
         result for a token depends on its query, its context and the block size, and not on the rest of the batch.
         """
 
 
 class RMSNorm(Protocol):
     def __call__(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """x / sqrt(mean(x^2) + eps) * weight over the last dim of [T, C] (Zhang & Sennrich, 2019), in fp32 inside."""
+        """x / sqrt(mean(x^2) + eps) * weight over the last dim of [T, C] or [T, H, C], in fp32 inside.
+
+        Zhang & Sennrich, 2019.
+        """
 
 
-class Rope(Protocol):
-    def __call__(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> None:
-        """Turns the pairs (i, i + D/2) of x [T, H, D] in place by the angles of cos, sin [T, D/2] (Su et al., 2021)."""
+class AddRMSNorm(Protocol):
+    def __call__(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """Adds x to the residual [T, C] in place, rounded to its dtype; the norm (see RMSNorm) of the sum: [T, C]."""
 
 
 class SiluMul(Protocol):
@@ -47,26 +73,56 @@ class SiluMul(Protocol):
 
 
 class Sample(Protocol):
-    def __call__(self, logits: torch.Tensor, temperature: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """One token [R] from each row of logits [R, V]: argmax of logits + temperature * Gumbel noise of (key, entry)."""
+    def __call__(
+        self, logits: torch.Tensor, temperature: torch.Tensor, keys: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
+    ) -> torch.Tensor:
+        """One token [R] from each row of fp32 logits [R, V]: argmax of logits + temperature * Gumbel noise of (key, entry).
+
+        Drawn among the first `top_k` entries [R] (0: all) in falling order, and of those among the shortest head of the list
+        that has at least the probability `top_p` [R] (1: all) of them (Holtzman et al., 2020). Of equals the lower entry
+        comes first. NaN is the least of all; a row of nothing else gives entry 0.
+        """
+
+
+class GatherBlocks(Protocol):
+    def __call__(self, all: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+        """A copy of some blocks [n] of a whole cache [L, 2, NB, BS, Hk, D] on its device: [L, 2, n, BS, Hk, D]."""
+
+
+class ScatterBlocks(Protocol):
+    def __call__(self, kept: torch.Tensor, all: torch.Tensor, blocks: torch.Tensor) -> None:
+        """Writes what `gather_blocks` gave to these blocks [n] of a whole cache, in their order."""
 
 
 @dataclass(frozen=True)
 class Ops:
-    """One implementation of each op, and in `names` which one it is."""
+    """One implementation of each op, and in `names` which one it is.
 
-    store_kv: StoreKV
+    `pads_rows`: matrices must have a multiple of 8 rows, or `linear` rounds them in another way than larger ones.
+    `missing`: implementations for this device that cannot run here, with the reason.
+    """
+
+    linear: Linear
+    pack: Pack
+    pads_rows: bool
+    rope_store: RopeStore
     paged_attention: PagedAttention
     rms_norm: RMSNorm
-    rope: Rope
+    add_rms_norm: AddRMSNorm
     silu_mul: SiluMul
     sample: Sample
+    gather_blocks: GatherBlocks
+    scatter_blocks: ScatterBlocks
     names: dict[str, str]
+    missing: dict[str, str]
 
 
-OPS = ("store_kv", "paged_attention", "rms_norm", "rope", "silu_mul", "sample")
-IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {"numba": ("cpu",), "torch": ("cpu", "cuda")}
-"""The kinds of device that each one runs on; the first that can run is chosen."""
+OPS = (
+    "linear", "rope_store", "paged_attention", "rms_norm", "add_rms_norm", "silu_mul", "sample", "gather_blocks",
+    "scatter_blocks",
+)  # fmt: skip
+IMPLEMENTATIONS: dict[str, tuple[str, ...]] = {"cpp": ("cpu",), "numba": ("cpu",), "triton": ("cuda",), "torch": ("cpu", "cuda")}
+"""The kinds of device that each one runs on; of those that can run here, the first that has an op is chosen for it."""
 
 
 def choose_ops(device: torch.device, prefer: Mapping[str, str] | None = None) -> Ops:
@@ -78,8 +134,21 @@ def choose_ops(device: torch.device, prefer: Mapping[str, str] | None = None) ->
     for op, name in prefer.items():
         _check(op, name, device)
     here = [name for name in IMPLEMENTATIONS if _why_not(name, device) is None]
-    names = {op: prefer.get(op, here[0]) for op in OPS}
-    return Ops(**{op: getattr(_module(name), op) for op, name in names.items()}, names=names)
+    names = {op: prefer.get(op) or next(name for name in here if hasattr(_module(name), op)) for op in OPS}
+    missing = {name: why for name, kinds in IMPLEMENTATIONS.items() if device.type in kinds and (why := _why_not(name, device))}
+    multiplies = _module(names["linear"])
+    return Ops(
+        **{op: getattr(_module(name), op) for op, name in names.items()},
+        pack=multiplies.pack,
+        pads_rows=multiplies.PADS_ROWS,
+        names=names,
+        missing=missing,
+    )
+
+
+def prefer_all(name: str) -> dict[str, str]:
+    """A preference for one implementation, and for torch where that lacks an op."""
+    return {op: name if hasattr(_module(name), op) else "torch" for op in OPS}
 
 
 def _check(op: str, name: str, device: torch.device) -> None:
@@ -89,11 +158,16 @@ def _check(op: str, name: str, device: torch.device) -> None:
         raise ValueError(f"op {op}: implementation {name!r} is unknown; allowed: {', '.join(IMPLEMENTATIONS)}")
     if why := _why_not(name, device):
         raise ValueError(f"op {op}: implementation {name!r} cannot run here: {why}")
+    if not hasattr(_module(name), op):
+        raise ValueError(f"op {op}: implementation {name!r} does not have it")
 
 
 def _why_not(name: str, device: torch.device) -> str | None:
-    if device.type not in IMPLEMENTATIONS[name]:
+    interpreted = name == "triton" and os.environ.get("TRITON_INTERPRET") == "1"  # slowly, on a CPU: for tests
+    if device.type not in IMPLEMENTATIONS[name] and not interpreted:
         return f"it is for {' or '.join(IMPLEMENTATIONS[name])}, not {device.type}"
+    if name == "cpp":
+        return cpp_build.why_not()
     if importlib.util.find_spec(name) is None:
         return f"{name} is not installed"
     return None

@@ -13,8 +13,8 @@ _LOWEST = np.float32(-1e30)
 
 @compiled(reorder_sums=True, parallel=True)
 def attend(
-    q_TND: Array, k_NBSHD: Array, v_NBSHD: Array, tables_SB: Array, row_T: Array, context_T: Array, out_TND: Array,
-    workers: int,
+    q_TND: Array, k_NBSHD: Array, v_NBSHD: Array, tables_SB: Array, row_T: Array, context_T: Array, window: int,
+    out_TND: Array, workers: int,
 ) -> None:  # fmt: skip
     """Online softmax over the blocks of a row (Milakov & Gimelshein, 2018; Kwon et al., 2023); context 0 gives zeros."""
     tokens, heads, dim = q_TND.shape
@@ -31,12 +31,13 @@ def attend(
             out_GD[:] = np.float32(0.0)
             sum_G[:] = np.float32(0.0)
             best_G[:] = _LOWEST
-            for start in range(0, context_T[t], block_size):
+            oldest = max(0, context_T[t] - window) if window > 0 else 0
+            for start in range(oldest - oldest % block_size, context_T[t], block_size):
                 block = tables_SB[row_T[t], start // block_size]
-                width = min(block_size, context_T[t] - start)
-                _score(q_GD, k_NBSHD, block, h, width, wide_D, weight_GK)
-                _softmax(weight_GK, width, best_G, sum_G, out_GD)
-                _accumulate(weight_GK, v_NBSHD, block, h, width, wide_D, out_GD)
+                first, end = max(0, oldest - start), min(block_size, context_T[t] - start)
+                _score(q_GD, k_NBSHD, block, h, first, end, wide_D, weight_GK)
+                _softmax(weight_GK, first, end, best_G, sum_G, out_GD)
+                _accumulate(weight_GK, v_NBSHD, block, h, first, end, wide_D, out_GD)
             _store(out_GD, sum_G, out_TND, t, h)
 
 
@@ -52,11 +53,11 @@ def _load(q_TND: Array, t: int, h: int, q_GD: Array) -> None:
 
 @compiled(reorder_sums=True)
 def _score(
-    q_GD: Array, k_NBSHD: Array, block: int, h: int, width: int, wide_D: Array, score_GK: Array
+    q_GD: Array, k_NBSHD: Array, block: int, h: int, first: int, end: int, wide_D: Array, score_GK: Array
 ) -> None:  # fmt: skip
-    """The products of the queries with the first `width` keys of a block; the others are never read."""
+    """The products of the queries with the keys `first` to `end` of a block; the others are never read."""
     group, dim = q_GD.shape
-    for j in range(width):
+    for j in range(first, end):
         for d in range(dim):
             wide_D[d] = widen(k_NBSHD[block, j, h, d])
         for g in range(group):
@@ -67,17 +68,17 @@ def _score(
 
 
 @compiled(reorder_sums=True)
-def _softmax(score_GK: Array, width: int, best_G: Array, sum_G: Array, out_GD: Array) -> None:
+def _softmax(score_GK: Array, first: int, end: int, best_G: Array, sum_G: Array, out_GD: Array) -> None:
     """Turns scores into weights relative to the largest so far, and rescales what was summed under a smaller one."""
     group, dim = out_GD.shape
     for g in range(group):
         best = best_G[g]
-        for j in range(width):
+        for j in range(first, end):
             best = max(best, score_GK[g, j])
         decay = exp(best_G[g] - best)
         best_G[g] = best
         total = np.float32(0.0)
-        for j in range(width):
+        for j in range(first, end):
             score_GK[g, j] = exp(score_GK[g, j] - best)
             total += score_GK[g, j]
         sum_G[g] = sum_G[g] * decay + total
@@ -87,11 +88,11 @@ def _softmax(score_GK: Array, width: int, best_G: Array, sum_G: Array, out_GD: A
 
 @compiled(reorder_sums=True)
 def _accumulate(
-    weight_GK: Array, v_NBSHD: Array, block: int, h: int, width: int, wide_D: Array, out_GD: Array
+    weight_GK: Array, v_NBSHD: Array, block: int, h: int, first: int, end: int, wide_D: Array, out_GD: Array
 ) -> None:  # fmt: skip
     """Adds the weighted values of a block."""
     group, dim = out_GD.shape
-    for j in range(width):
+    for j in range(first, end):
         for d in range(dim):
             wide_D[d] = widen(v_NBSHD[block, j, h, d])
         for g in range(group):

@@ -7,14 +7,37 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from slotlab import Arrival, Done, Engine, Model, Plan, RequestState, RequestView, Result, Streams, UserError, require
+from slotlab import Arrival, Engine, Model, Plan, RequestState, RequestView, Result, Streams, UserError, require
 from slotlab.clock import WallClock
+from slotlab_plugins.opening import open_runner
 from slotlab_plugins.prompts import Conversations, Words, encode
 
 if TYPE_CHECKING:
-    from slotlab_kernels.runner import ModelRunner
+    from slotlab_kernels.batch import Row
+    from slotlab_kernels.runner import Launched, ModelRunner
 
 DTYPES = ("auto", "fp32", "bf16", "fp16")
+
+
+@dataclass
+class Step:
+    """A forward pass that was handed to the device."""
+
+    engine: Paged
+    rows: list[Row]
+    places: list[tuple[RequestState, int] | None]  # whose token comes out of each row, and its place among the request's ids
+    launched: Launched
+    start: float
+    forecast: Result | None = None
+
+    def __post_init__(self) -> None:
+        self._outcome: Result | None = None
+
+    def result(self) -> Result:
+        """Wait for it; the second time it is there already."""
+        if self._outcome is None:
+            self._outcome = self.engine.read(self)
+        return self._outcome
 
 
 @dataclass
@@ -23,13 +46,24 @@ class Paged(Engine):
 
     Prompts are random token ids unless the workload has words, and every request ends at its length in the workload, or where
     the model ends it if that is unknown. Tokens are greedy at `temperature` 0, else drawn with noise from the seed, the
-    request and the position alone: the same tokens under every policy.
+    request and the position alone: the same tokens under every policy. They are drawn among the `top_k` likeliest (0: all),
+    and of those among the fewest that have together at least the probability `top_p` of them.
     `ops`: an implementation by name for some of the ops, as in `+engine.ops.paged_attention=torch`.
+
+    On CUDA: `gpu_memory_utilization` makes the pool as large as fits into that share of the memory, instead of `num_blocks`.
+    `graphs`: decode steps are replayed from graphs. `overlap`: the next step is planned and submitted while one runs, where all
+    its answers have known lengths; null: on CUDA. `deterministic`: a token's numbers do not depend on its batch, as on a CPU.
     """
 
     dtype: str = "auto"
     temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
     ops: dict[str, str] = field(default_factory=dict)
+    gpu_memory_utilization: float | None = None
+    graphs: bool = True
+    overlap: bool | None = None
+    deterministic: bool = False
 
     real: ClassVar[bool] = True
 
@@ -37,6 +71,11 @@ class Paged(Engine):
         super().__post_init__()
         require(self.dtype in DTYPES, "dtype", self.dtype, ", ".join(DTYPES))
         require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
+        require(self.top_k >= 0, "top_k", self.top_k, "at least 0")
+        require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, at most 1")
+        share = self.gpu_memory_utilization
+        require(share is None or 0 < share <= 1, "gpu_memory_utilization", share, "above 0, at most 1, or null")
+        self.most = 32, 512  # sequences and tokens of the largest step
         self._runner: ModelRunner | None = None
         self._model: Model | None = None
         self._ids: dict[int, list[int]] = {}  # prompt and output of each request
@@ -51,46 +90,22 @@ class Paged(Engine):
         assert self._runner is not None, "the engine is not open"
         return self._runner
 
+    def caps(self, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+        self.most = max_num_seqs, max_num_batched_tokens
+
+    def overlaps(self, device: Any) -> bool:
+        """Whether a step may be in flight while the next is planned."""
+        return device.type == "cuda" if self.overlap is None else self.overlap
+
     def open(self, model: Model) -> Mapping[str, str]:
-        import torch
-
-        from slotlab_kernels.device import resolve_device, resolve_dtype
-        from slotlab_kernels.ops import choose_ops
         from slotlab_kernels.roofline import costs, measure_peaks
-        from slotlab_kernels.runner import ModelRunner
 
-        try:
-            device = resolve_device(self.device)
-            dtype = resolve_dtype(self.dtype, device)
-            ops = choose_ops(device, self.ops)
-        except ValueError as error:
-            raise UserError(f"engine: {error}") from None
         self._model = model
-        self._runner = ModelRunner(model.load(device, dtype), self.num_blocks, self.block_size, ops)
-        self._warm_up()
-        self._costs, self._peaks = costs(self._runner.model.shape, dtype), measure_peaks(device, dtype)
-        where = torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
-        names = {f"op.{op}": name for op, name in ops.names.items()}
-        return {
-            "device": where,
-            "dtype": str(dtype).removeprefix("torch."),
-            "weights": model.origin(),
-            "peak": str(self._peaks),
-            **names,
-        }
-
-    def _warm_up(self) -> None:
-        """Prompts of its own, so that no request pays for compiling: a prefill, a decode, and both at once."""
-        from slotlab_kernels.batch import Row
-        from slotlab_kernels.sampling import Sampling
-
-        fit = min(self.num_blocks, 2)
-        tokens, blocks, sampling = min(self.block_size, self.runner.limits.max_context - 1), list(range(fit)), Sampling()
-        prefill = Row([1] * tokens, 0, blocks[:1], sampling)
-        decode = Row([1], max(0, tokens - 1), blocks[:1], sampling)
-        for rows in ([prefill], [decode], [decode, Row([1] * tokens, 0, blocks[1:], sampling)][:fit]):
-            self.runner.step(rows)
-        self.runner.reset()
+        self._runner, facts = open_runner(self, model)
+        shape, device, dtype = self._runner.model.shape, self._runner.model.device, self._runner.model.dtype
+        self._costs, self._peaks = costs(shape, dtype), measure_peaks(device, dtype)
+        self._overlaps = self.overlaps(device)
+        return {**facts, "peak": str(self._peaks)}
 
     def clock(self) -> WallClock:
         return WallClock()
@@ -114,43 +129,57 @@ class Paged(Engine):
         self._seed = streams.number("sampling")
         self._host.clear()
         self.runner.reset()
-        self._work = Work()
+        self._work, self._read = Work(), 0.0
 
     def work(self) -> Mapping[str, float]:
         work, costs, peaks = self._work, self._costs, self._peaks
         counts = {"flops": work.flops(costs), "bytes": work.bytes(costs), "forward_s": work.seconds}
         return {**counts, "peak_flops": peaks.flops, "peak_bandwidth": peaks.bandwidth}
 
-    def submit(self, plan: Plan) -> Done:
+    def submit(self, plan: Plan) -> Step:
         """One forward pass. A request whose known tokens are all computed emits one token."""
-        from slotlab_kernels.batch import Row
+        from slotlab_kernels.batch import LATEST, Row
         from slotlab_kernels.sampling import Sampling
 
         start = perf_counter()
         self._swap(plan)
-        rows = []
+        rows, places, known = [], list[tuple[RequestState, int] | None](), True
         for req, n in plan.tokens.items():
-            sampling = Sampling(self.temperature, self._seed, req.id) if req.remaining == n else None
-            rows.append(Row(self._ids[req.id][req.computed : req.computed + n], req.computed, req.blocks, sampling))
-        begin = perf_counter()
-        tokens = self.runner.step(rows, plan.padding)
-        self._work.add(rows, perf_counter() - begin)
-        stopped = []
-        for req, token in zip(plan.tokens, tokens, strict=True):
-            if token is not None:
-                self._ids[req.id].append(token)
-                if self._ends(req, token):
+            ids, emits = self._ids[req.id], req.remaining == n
+            sampling = Sampling(self.temperature, self._seed, req.id, self.top_k, self.top_p) if emits else None
+            rows.append(Row(ids[req.computed : req.computed + n], req.computed, req.blocks, sampling, req.id))
+            places.append((req, len(ids)) if emits else None)
+            known = known and not (emits and self._lengths[req.id] is None)
+            if emits:
+                ids.append(LATEST)  # until the token is read
+        step = Step(self, rows, places, self.runner.launch(rows, plan.padding), start)
+        if known and self._overlaps:
+            stopped = [req for req in plan.tokens if req.remaining == plan.tokens[req] and self._ends(req)]
+            step.forecast = Result([0.0], [int(place is not None) for place in places], stopped)
+        return step
+
+    def read(self, step: Step) -> Result:
+        """Wait for a step and take over its tokens."""
+        tokens, stopped = step.launched.tokens(), []
+        for place, token in zip(step.places, tokens, strict=True):
+            if place is not None and token is not None:
+                req, index = place
+                self._ids[req.id][index] = token
+                if step.forecast is None and self._ends(req, token):
                     stopped.append(req)
-        emitted = [int(token is not None) for token in tokens]
-        return Done(Result([perf_counter() - start], emitted, stopped))
+        now = perf_counter()
+        began, self._read = max(step.start, self._read), now  # a step in flight begins when the one before it ends
+        self._work.add(step.rows, now - began)
+        emitted = [int(place is not None) for place in step.places]
+        return Result([now - began], emitted, step.forecast.stopped if step.forecast else stopped)
 
     def _swap(self, plan: Plan) -> None:
         """Copy victims' blocks to host memory, then those of whoever returns back to the device."""
-        cache, host = self.runner.cache, self._host
+        runner, host = self.runner, self._host
         for req, blocks in plan.swap_out.items():
-            host[req.id] = cache.copy_out(blocks)
+            host[req.id] = runner.copy_out(blocks)
         for req, blocks in plan.swap_in.items():
-            cache.copy_in(host.pop(req.id), blocks)
+            runner.copy_in(host.pop(req.id), blocks)
         for req in plan.tokens if host else ():
             host.pop(req.id, None)  # it came back to a prefix hit that was longer
 
@@ -160,9 +189,10 @@ class Paged(Engine):
 
     def left(self, req: RequestState) -> None:
         self._host.pop(req.id, None)
+        self.runner.forget(req.id)
 
-    def _ends(self, req: RequestState, token: int) -> bool:
-        """Whether `token`, not yet counted, is the last one of `req`."""
+    def _ends(self, req: RequestState, token: int | None = None) -> bool:
+        """Whether `token`, not yet counted, is the last one of `req`; which one it is counts only if its length is unknown."""
         length = self._lengths[req.id]
         ended = token == self._eos if length is None else req.emitted + 1 >= length
         return ended or req.emitted + 1 >= req.max_tokens

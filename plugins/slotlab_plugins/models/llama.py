@@ -1,4 +1,4 @@
-"""Llama-family models: from files, or with random weights."""
+"""Models of the Llama family: from files, or with random weights."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from slotlab_kernels.checkpoint import find_smollm2, read_shape
 from slotlab_kernels.shape import SMOLLM2_135M, TINY, LlamaShape, ModelFileError
 
 T = TypeVar("T")
+WEIGHTS = ("auto", "dummy")
 
 
 @dataclass
@@ -22,7 +23,7 @@ class Llama(Model):
     weights: str = "auto"
 
     def __post_init__(self) -> None:
-        require(self.weights in ("auto", "dummy"), "weights", self.weights, "auto or dummy")
+        require(self.weights in WEIGHTS, "weights", self.weights, " or ".join(WEIGHTS))
 
     def file(self) -> Path | None:
         """The file or folder; None if the shape is built in."""
@@ -61,12 +62,12 @@ class Llama(Model):
         return super().tokenizer() if file is None else complain(lambda: load_tokenizer(file))
 
 
-def complain(read: Callable[[], T]) -> T:
-    """Do it; a broken model file is the user's one line."""
+def complain(read: Callable[[], T], place: str = "model.path") -> T:
+    """Do it; a broken model file is the user's one line, which begins with the place."""
     try:
         return read()
     except ModelFileError as error:
-        raise UserError(f"model.path: {error}") from None
+        raise UserError(f"{place}: {error}") from None
 
 
 @dataclass
@@ -110,12 +111,12 @@ class FromFile(Llama):
 
 @dataclass
 class Folder(FromFile):
-    """A Hugging Face folder at `path`: config.json and safetensors."""
+    """A Hugging Face folder at `path`, config.json and safetensors, of Llama 2 and 3, SmolLM2, Mistral, Qwen2 or Qwen3."""
 
 
 @dataclass
 class GGUF(FromFile):
-    """A GGUF file at `path`, dequantised when it is loaded."""
+    """A GGUF file at `path` of the same models, dequantised when it is loaded."""
 
 
 CHOICES = {"tiny": Tiny, "smollm2": SmolLM2, "folder": Folder, "gguf": GGUF}

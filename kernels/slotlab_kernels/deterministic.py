@@ -1,0 +1,46 @@
+"""Numbers of a token that do not depend on its batch, on a GPU as on a CPU (He, Defeating nondeterminism in LLM inference, 2025).
+
+What each part needs. Attention: splits of a fixed size and one tiling for prefill and decode, which the Triton ops have when
+torch's deterministic algorithms are on. Norms, RoPE, SiLU and sampling: nothing, a token is reduced in one order. Padding of
+a CUDA graph: nothing, it selects no other kernel. Matrix products: cuBLAS chooses its kernel by the number of rows, so it gets
+always the same. What is left to trust is that one kernel of cuBLAS treats all its rows alike: `experiments/gpu_check` tests it.
+"""
+
+import os
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+
+from slotlab_kernels.ops import Linear, Ops
+
+ROWS = 128
+"""Rows of every matrix product. Up to so many decodes cost hardly more than one, since the weights are read once; a prefill
+reads them once for every so many tokens."""
+
+
+def make_deterministic(ops: Ops) -> Ops:
+    """These ops with matrix products in slices of ROWS rows, and torch's deterministic algorithms on, for the whole process.
+
+    Call it before the first matrix product on CUDA: cuBLAS reads the size of its workspace only then.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+    names = ops.names | {"linear": f"{ops.names['linear']}, {ROWS} rows at a time"}
+    return replace(ops, linear=sliced(ops.linear), names=names)
+
+
+def sliced(linear: Linear) -> Linear:
+    """A `linear` that multiplies ROWS rows at a time, zeros where there are fewer."""
+
+    def multiply(
+        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False
+    ) -> torch.Tensor:  # fmt: skip
+        padded = F.pad(x, (0, 0, 0, -len(x) % ROWS))
+        return torch.cat([linear(part, weight, bias, wide) for part in torch.split(padded, ROWS)])[: len(x)]
+
+    return multiply

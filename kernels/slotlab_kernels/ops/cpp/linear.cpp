@@ -1,0 +1,100 @@
+// Matrix product with packed weights. Every output is one sum over K in one fixed order, whatever else is computed.
+//
+// Weights are packed in panels of 32 outputs: [N / 32][K units][32 outputs], so that a panel is read from memory once, in
+// order, and stays in the cache for all rows.
+#include <omp.h>
+
+#include "simd.h"
+
+namespace slotlab {
+
+constexpr int PANEL = 2 * LANES;
+constexpr int ROWS = 12;       // rows that are multiplied with a panel at once: their sums fill the registers
+constexpr int AHEAD = 8;       // units of a panel that are fetched before they are needed
+
+template <class T, int M, class Out>
+inline void tile(const uint32_t* x, long stride, const uint32_t* panel, long units, const Floats* bias, Out* out, long ldo) {
+    Floats sum[M][2];
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) sum[m][0] = bias[0], sum[m][1] = bias[1];
+    for (long u = 0; u < units; u++, panel += PANEL) {
+        __builtin_prefetch(panel + AHEAD * PANEL);
+        __builtin_prefetch(panel + AHEAD * PANEL + LANES);
+        Units left = load<Units>(panel), right = load<Units>(panel + LANES);
+#pragma GCC unroll 16
+        for (int m = 0; m < M; m++) {
+            Units one = Units{} + x[m * stride + u];
+            sum[m][0] = multiply_add<T>(sum[m][0], one, left);
+            sum[m][1] = multiply_add<T>(sum[m][1], one, right);
+        }
+    }
+#pragma GCC unroll 16
+    for (int m = 0; m < M; m++) {
+        store_narrow(sum[m][0], out + m * ldo);
+        store_narrow(sum[m][1], out + m * ldo + LANES);
+    }
+}
+
+template <class T, class Out, int M>
+inline void rows(int m, const uint32_t* x, long stride, const uint32_t* panel, long units, const Floats* bias, Out* out, long ldo) {
+    if constexpr (M > 0) {
+        if (m == M) return tile<T, M>(x, stride, panel, units, bias, out, ldo);
+        rows<T, Out, M - 1>(m, x, stride, panel, units, bias, out, ldo);
+    }
+}
+
+// x [M, K], out [M, N]; `stride` of x in units; the last panel may be wider than N.
+template <class T, class Out>
+void linear(const uint32_t* x, long stride, const uint32_t* weight, const T* bias, Out* out, long M, long N, long units) {
+    long panels = (N + PANEL - 1) / PANEL;
+    long chunks = (M + ROWS - 1) / ROWS;
+#pragma omp parallel for schedule(static)
+    for (long p = 0; p < panels; p++) {
+        long width = N - p * PANEL < PANEL ? N - p * PANEL : PANEL;
+        float wide[PANEL] = {};
+        for (long n = 0; bias && n < width; n++) wide[n] = widen(bias[p * PANEL + n]);
+        Floats start[2] = {load<Floats>(wide), load<Floats>(wide + LANES)};
+        const uint32_t* panel = weight + p * units * PANEL;
+        for (long c = 0, done = 0; c < chunks; c++) {
+            int m = int((M - done + chunks - c - 1) / (chunks - c));  // chunks of equal size, as far as that goes
+            Out* to = out + done * N + p * PANEL;
+            if (width == PANEL) {
+                rows<T, Out, ROWS>(m, x + done * stride, stride, panel, units, start, to, N);
+            } else {
+                Out edge[ROWS * PANEL];
+                rows<T, Out, ROWS>(m, x + done * stride, stride, panel, units, start, edge, PANEL);
+                for (int r = 0; r < m; r++) std::memcpy(to + r * N, edge + r * PANEL, width * sizeof(Out));
+            }
+            done += m;
+        }
+    }
+}
+
+}  // namespace slotlab
+
+using namespace slotlab;
+
+extern "C" {
+
+// weight [N, K units] -> packed [ceil(N / 32), K units, 32], zeros past N
+void pack(const uint32_t* weight, uint32_t* packed, long N, long units) {
+    long panels = (N + PANEL - 1) / PANEL;
+#pragma omp parallel for
+    for (long p = 0; p < panels; p++)
+        for (long n = 0; n < PANEL; n++)
+            for (long u = 0; u < units; u++)
+                packed[(p * units + u) * PANEL + n] = p * PANEL + n < N ? weight[(p * PANEL + n) * units + u] : 0;
+}
+
+void linear_fp32(const uint32_t* x, long stride, const uint32_t* w, const float* bias, void* out, long M, long N, long units, long) {
+    linear<float>(x, stride, w, bias, static_cast<float*>(out), M, N, units);
+}
+
+// wide: the result in fp32
+void linear_bf16(const uint32_t* x, long stride, const uint32_t* w, const bf16* bias, void* out, long M, long N, long units, long wide) {
+    if (wide)
+        linear<bf16>(x, stride, w, bias, static_cast<float*>(out), M, N, units);
+    else
+        linear<bf16>(x, stride, w, bias, static_cast<bf16*>(out), M, N, units);
+}
+}

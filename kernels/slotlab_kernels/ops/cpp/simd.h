@@ -1,0 +1,142 @@
+// Vectors of 16 fp32 lanes, bf16, and the 32-bit unit in which the kernels read numbers: one fp32 or two bf16.
+// GCC's vector extensions, so that any processor can run it; with AVX512-BF16 two bf16 products are one instruction.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace slotlab {
+
+constexpr int LANES = 16;
+typedef float Floats __attribute__((vector_size(64)));
+typedef uint32_t Units __attribute__((vector_size(64)));
+typedef int32_t Ints __attribute__((vector_size(64)));
+typedef uint16_t Halves __attribute__((vector_size(32)));
+
+struct bf16 {
+    uint16_t bits;
+};
+
+// How many numbers of a type are in a unit.
+template <class T>
+constexpr int PER_UNIT = 4 / sizeof(T);
+
+template <class V>
+inline V load(const void* from) {
+    V v;
+    std::memcpy(&v, from, sizeof v);
+    return v;
+}
+
+template <class V>
+inline void store(void* to, V v) {
+    std::memcpy(to, &v, sizeof v);
+}
+
+inline Floats splat(float x) { return Floats{} + x; }
+
+inline float widen(float x) { return x; }
+inline float widen(bf16 x) {
+    uint32_t bits = uint32_t(x.bits) << 16;
+    float wide;
+    std::memcpy(&wide, &bits, 4);
+    return wide;
+}
+
+// Rounded to the nearest, ties to even; NaN stays NaN.
+inline void narrow(float x, float& out) { out = x; }
+inline void narrow(float x, bf16& out) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    uint32_t rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16;
+    out.bits = x == x ? uint16_t(rounded) : uint16_t(0x7FC0);
+}
+
+inline Floats load_wide(const float* from) { return load<Floats>(from); }
+inline Floats load_wide(const bf16* from) {
+    return Floats(__builtin_convertvector(load<Halves>(from), Units) << 16);
+}
+
+inline void store_narrow(Floats x, float* to) { store(to, x); }
+inline void store_narrow(Floats x, bf16* to) {
+    Units bits = Units(x);
+    Units rounded = (bits + ((bits >> 16) & 1) + 0x7FFF) >> 16;
+    store(to, __builtin_convertvector(x == x ? rounded : Units{} + 0x7FC0, Halves));
+}
+
+// sum + a * b of the numbers in a unit, per lane. The order of the two products of a bf16 unit is fixed.
+template <class T>
+inline Floats multiply_add(Floats sum, Units a, Units b);
+
+template <>
+inline Floats multiply_add<float>(Floats sum, Units a, Units b) {
+    return sum + Floats(a) * Floats(b);
+}
+
+template <>
+inline Floats multiply_add<bf16>(Floats sum, Units a, Units b) {
+#ifdef __AVX512BF16__
+    return Floats(_mm512_dpbf16_ps(__m512(sum), __m512bh(a), __m512bh(b)));
+#else
+    sum += Floats(a & 0xFFFF0000u) * Floats(b & 0xFFFF0000u);
+    return sum + Floats(a << 16) * Floats(b << 16);
+#endif
+}
+
+// The first `count` numbers, up to a vector of them; the rest is zero and is not read.
+template <class T>
+inline Floats load_part(const T* from, long count) {
+    if (count >= LANES) return load_wide(from);
+    T part[LANES] = {};
+    std::memcpy(part, from, count * sizeof(T));
+    return load_wide(part);
+}
+
+template <class T>
+inline void store_part(Floats x, T* to, long count) {
+    if (count >= LANES) return store_narrow(x, to);
+    T part[LANES];
+    store_narrow(x, part);
+    std::memcpy(to, part, count * sizeof(T));
+}
+
+// Over the 16 lanes, by halves: always in the same order.
+inline float sum(Floats x) {
+    x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
+    x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
+    x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
+    return x[0] + x[1];
+}
+
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+
+inline float largest(Floats x) {
+    x = larger(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+    x = larger(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+    x = larger(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+    return x[0] > x[1] ? x[0] : x[1];
+}
+
+// e^x, 2e-7 relative, clamped to |x| <= 87; NaN stays NaN. ln 2 in two parts (Cody & Waite, 1980).
+inline Floats exp(Floats x) {
+    x = x < -87.0f ? splat(-87.0f) : x;
+    x = x > 87.0f ? splat(87.0f) : x;
+    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+    Floats n = (x * 1.44269504f + magic) - magic;
+    Floats r = x - n * 0.693359375f;
+    r = r - n * -2.12194440e-4f;
+    Floats p = splat(1.0f / 5040);
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    Ints exponent = (__builtin_convertvector(n, Ints) + 127) << 23;
+    return p * Floats(exponent);
+}
+
+}  // namespace slotlab

@@ -1,0 +1,48 @@
+"""Every model family against transformers: with the logits that make_parity.py kept, and anew where transformers is there."""
+
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from slotlab_kernels.batch import Row
+from slotlab_kernels.folder import load_folder
+from slotlab_kernels.ops import choose_ops, prefer_all
+from slotlab_kernels.runner import ModelRunner
+from slotlab_kernels.sampling import GREEDY
+
+CPU = torch.device("cpu")
+parity = SimpleNamespace(**run_path(str(Path(__file__).parent / "make_parity.py")))
+
+
+def paged_logits(folder: Path, implementation: str) -> torch.Tensor:
+    """Logits [R, V] at the positions that were kept: a chunk up to each."""
+    ops = choose_ops(CPU, None if implementation == "best" else prefer_all(implementation))
+    runner = ModelRunner(load_folder(folder, CPU, torch.float32), 8, 8, ops)
+    rows: list[torch.Tensor] = []
+    runner.probe = lambda index, logits: rows.append(logits)
+    start = 0
+    for at in parity.ROWS:
+        runner.step([Row(parity.IDS[start : at + 1], start, [5, 3, 0, 7, 1, 2], GREEDY)])
+        start = at + 1
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("implementation", ("best", "numba", "torch"))
+@pytest.mark.parametrize("family", parity.FAMILIES)
+def test_logits_are_those_that_transformers_computed(family: str, implementation: str, tmp_path: Path) -> None:
+    parity.write_model(tmp_path, family)
+    expected = torch.from_numpy(np.load(parity.EXPECTED)[family])
+    assert expected.std() > 0.3
+    torch.testing.assert_close(paged_logits(tmp_path, implementation), expected, atol=5e-5, rtol=0)
+
+
+@pytest.mark.parametrize("family", parity.FAMILIES)
+def test_transformers_still_computes_them(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    parity.write_model(tmp_path, family)
+    expected = torch.from_numpy(np.load(parity.EXPECTED)[family])
+    torch.testing.assert_close(parity.transformers_logits(tmp_path)[parity.ROWS], expected, atol=5e-5, rtol=0)
