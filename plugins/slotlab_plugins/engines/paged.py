@@ -204,6 +204,7 @@ class Paged(Engine):
     def close(self) -> None:
         self._runner = None
         self._host.clear()
+        self._ids = {}
 
 
 CHOICES = {"paged": Paged}
