@@ -93,7 +93,7 @@ def test_another_seed_or_repeat_draws_other_requests(slotlab):
         (["+sed=3"], "sed: no such option or group; did you mean seed?"),
         (["policy=[fcfs]"], "policy=[fcfs]: must be one of "),
         (["~policy"], "~policy: must be one of "),
-        (["policy=sjf", "policy.aging=inf"], "policy.aging=inf: must be at least 0"),
+        (["policy=sjf", "policy.aging=inf"], "policy.aging=inf: must be finite, and at least 0"),
         (["engine.num_blocks=100000000000"], "engine.num_blocks=100000000000: must be from 1 to 10000000"),
         (["engine.ops={rope:torch}"], "to add an entry write +engine.ops.rope=VALUE"),
         (["workload.tenants=[{nam:a}]"], "has no option nam; did you mean name?"),

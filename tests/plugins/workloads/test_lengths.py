@@ -105,7 +105,7 @@ def test_a_missing_file_of_pairs_is_named():
     ("make", "message"),
     [
         (lambda: Lengths(mean=0.5), "mean=0.5: must be at least 1"),
-        (lambda: Lengths(mean=math.inf), "mean=inf: must be at least 1"),
+        (lambda: Lengths(mean=math.inf), "mean=inf: must be finite, and at least 1"),
         (lambda: Lengths(sigma=-1.0), "sigma=-1.0: must be at least 0"),
         (lambda: Lengths(exponent=-1.0), "exponent=-1.0: must be at least 0"),
         (lambda: Lengths(shift=0.0), "shift=0.0: must be greater than 0"),
