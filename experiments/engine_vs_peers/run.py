@@ -3,7 +3,7 @@
     python experiments/engine_vs_peers/run.py [ROUNDS] [NAME ...]
 
 Everybody serves the same 64 requests with the same weights on two threads. Rounds that others disturbed do not count. The first
-run installs the peers under .cache/peers, some gigabytes. Writes results.json beside itself.
+run installs the peers under .cache/peers, some gigabytes. Writes results-<peers>.json beside itself.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ def main(wanted: int, names: list[str]) -> None:
         "discarded": discarded,
         "contestants": {name: summary(name, counted, tokens) for name in names},
     }
-    (Path(__file__).parent / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    peers = "-".join(sorted({name.split()[0] for name in names} - {OURS}))
+    (Path(__file__).parent / f"results-{peers or OURS}.json").write_text(json.dumps(results, indent=1) + "\n")
     show(results)
 
 
