@@ -87,13 +87,14 @@ def facts(engine: Paged, runner: ModelRunner, device: torch.device, ops: Ops) ->
     import torch
 
     cuda = device.type == "cuda"
-    ours = getattr(runner.model, "ops", runner.ops.names)  # a foreign model calls some of them only
+    foreign = getattr(runner.model, "ops", None)  # a model that is not ours calls some of them only
+    invariant = foreign is None and (engine.deterministic or not cuda)
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"cpu, {torch.get_num_threads()} threads",
         "num_blocks": str(engine.num_blocks),
         "graphs": "decode" if runner.graphs else "none",
         "overlap": "one step in flight" if engine.overlaps(device) else "none",
-        "deterministic": "any batch" if engine.deterministic or not cuda else "equal batches only",
-        **{f"op.{op}": name for op, name in runner.ops.names.items() if op in ours},
+        "deterministic": "any batch" if invariant else "equal batches only",
+        **{f"op.{op}": name for op, name in runner.ops.names.items() if foreign is None or op in foreign},
         **{f"ops.{name}": f"cannot run here: {why}" for name, why in ops.missing.items()},
     }

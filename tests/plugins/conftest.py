@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,6 +43,37 @@ def run_units(arrivals: Sequence[Arrival], policy: Any, slots: int = 1, blocks: 
     engine.begin(arrivals, Streams(0))
     serve(source(arrivals, point), scheduler, engine, engine.clock(), recorder, lambda id: arrivals[id].output_tokens)
     return recorder
+
+
+def measure_gap(policy: Any, seed: int, slots: int, tenants: int, jump: bool) -> tuple[list[tuple[int, int]], int]:
+    """Each tenant's usual prompt and output, and the largest difference of service (1 x prompt + 2 x output) between two."""
+    rng = random.Random(seed)
+    shapes = [(rng.choice([1, 3, 60]), rng.choice([1, 4, 50])) for _ in range(tenants)]
+    arrivals = []
+    for i in range(40 * tenants):
+        prompt, output = shapes[i % tenants]
+        if rng.random() < 0.3:
+            prompt, output = rng.randint(1, prompt), rng.randint(1, output)
+        arrivals.append(Arrival(0.0, prompt, output, output, tenant=str(i % tenants)))
+    service, queued, gaps = Counter({str(i): 0 for i in range(tenants)}), Counter(arrival.tenant for arrival in arrivals), [0]
+
+    def watch(plan: Plan, result: Result) -> None:
+        for req, out in zip(plan.tokens, result.emitted, strict=True):
+            service[req.tenant] += 2 * out
+            if req.emitted == out:  # its first step
+                service[req.tenant] += req.prompt_tokens
+                queued[req.tenant] -= 1
+        if all(queued[tenant] for tenant in service):
+            gaps.append(max(abs(service[f] - service[g]) for f, g in itertools.combinations(service, 2)))
+
+    run_units(arrivals, policy, slots=slots, jump=jump, watch=watch, batching=Continuous(slots, 10**6))
+    return shapes, max(gaps)
+
+
+@pytest.fixture(scope="session")
+def backlogged_gap() -> Callable[..., tuple[list[tuple[int, int]], int]]:
+    """Serve tenants that all have a backlog from start to end, as different as can be: see `measure_gap`."""
+    return measure_gap
 
 
 @pytest.fixture(scope="session")

@@ -118,8 +118,9 @@ class Scheduler:
                 raise PluginError(self.plugins.batching, None, f"gate is closed until {plan.until}, and it is {now} already")
         if preempted:
             plan.preempted, plan.repeat = plan.preempted + preempted, 1
-        plan.swap_out = self.copies_due | plan.swap_out
-        self.copies_due = {} if plan else plan.swap_out
+        if self.copies_due or not plan:
+            plan.swap_out = self.copies_due | plan.swap_out
+            self.copies_due = {} if plan else plan.swap_out
         if plan:
             self.in_flight = plan
             self.view.step += 1

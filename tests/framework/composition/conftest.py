@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ from slotlab import (
     Verdict,
     View,
 )
+from slotlab.testing.fresh import fresh
 from slotlab_plugins import collect
 from slotlab_plugins.admission.prompt import Prompt
 from slotlab_plugins.admission.queue_timeout import QueueTimeout
@@ -146,11 +147,6 @@ class Swapper(Preemption):
     def victims(self, need: Need, requester: RequestView, candidates: Sequence[RequestView], view: View) -> Iterable[Evict]:
         worst = sorted(candidates, key=lambda req: (view.rank(req), req.seq), reverse=True)
         return [Evict(req, Mode.RECOMPUTE if req.id % 2 else Mode.SWAP) for req in worst]
-
-
-def fresh(choice: Any) -> Any:
-    """A new object of a class, or like a preset."""
-    return choice() if isinstance(choice, type) else replace(choice)
 
 
 def built_in(folder: str) -> dict[str, Callable[..., Any]]:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from slotlab import Arrival, Modifier, Policy, Request, RequestState, UserError, Waiting
 from slotlab.kinds import overrides
+from slotlab.testing.fresh import fresh
 from slotlab_plugins import collect
 from slotlab_plugins.modifiers.aging import Aging
 from slotlab_plugins.modifiers.bypass_cap import BypassCap
@@ -82,10 +83,6 @@ def draw(seed: int) -> list[Arrival]:
 
 
 POLICIES = list(collect("policies").values())
-
-
-def fresh(choice: Any) -> Any:
-    return choice() if isinstance(choice, type) else replace(choice)
 
 
 @settings(max_examples=60, deadline=None)

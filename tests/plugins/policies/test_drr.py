@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections import Counter
 from copy import deepcopy
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from slotlab import Arrival, Batching, Open, Request, RequestState, UserError, Waiting
 from slotlab.core.blocks import BlockPool
 from slotlab.core.scheduler import Scheduler
-from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.policies.drr import DRR
 from slotlab_plugins.policies.fcfs import FCFS
 from slotlab_plugins.policies.vtc import VTC
@@ -56,31 +54,12 @@ def test_a_schedule_worked_out_by_hand(run, table, policy, finish, jump):
     jump=st.booleans(),
 )
 def test_the_service_gap_of_backlogged_tenants_is_bounded_by_a_quantum_and_what_a_batch_can_owe(
-    run, seed, slots, tenants, quantum, jump
+    backlogged_gap, seed, slots, tenants, quantum, jump
 ):
     """As for VTC, all are backlogged from start to end; the bound is that of DRR with a batch in place of a packet."""
-    rng = random.Random(seed)
-    shapes = [(rng.choice([1, 3, 60]), rng.choice([1, 4, 50])) for _ in range(tenants)]
-    arrivals = []
-    for i in range(40 * tenants):
-        prompt, output = shapes[i % tenants]
-        if rng.random() < 0.3:
-            prompt, output = rng.randint(1, prompt), rng.randint(1, output)
-        arrivals.append(Arrival(0.0, prompt, output, output, tenant=str(i % tenants)))
-    service, queued, gaps = Counter({str(i): 0 for i in range(tenants)}), Counter(arrival.tenant for arrival in arrivals), [0]
-
-    def watch(plan, result):
-        for req, out in zip(plan.tokens, result.emitted, strict=True):
-            service[req.tenant] += 2 * out
-            if req.emitted == out:  # its first step
-                service[req.tenant] += req.prompt_tokens
-                queued[req.tenant] -= 1
-        if all(queued[tenant] for tenant in service):
-            gaps.append(max(abs(service[f] - service[g]) for f, g in itertools.combinations(service, 2)))
-
-    run(arrivals, DRR(quantum=quantum), slots=slots, jump=jump, watch=watch, batching=Continuous(slots, 10**6))
+    shapes, gap = backlogged_gap(DRR(quantum=quantum), seed, slots, tenants, jump)
     owed = max(prompt for prompt, _ in shapes) + 2 * slots * max(output for _, output in shapes)
-    assert max(gaps) <= quantum + owed
+    assert gap <= quantum + owed
 
 
 @pytest.mark.parametrize("weights", [{"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 0.5, "b": 1.0}])
