@@ -10,9 +10,15 @@ from typing import Any, cast
 from omegaconf import OmegaConf
 
 from slotlab.errors import UserError
+from slotlab.lab.app import run_app
 from slotlab.lab.config import SCIENCE
 from slotlab.lab.folder import read_json
 from slotlab.lab.plugins import GROUPS
+
+
+def rerun(words: list[str]) -> int:
+    """`slotlab rerun RUN [words]`: the exit code of the run that `rerun_words` asks for."""
+    return run_app(rerun_words(words))
 
 
 def rerun_words(words: Sequence[str]) -> list[str]:

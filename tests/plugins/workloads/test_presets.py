@@ -13,8 +13,8 @@ from hydra import compose, initialize_config_dir
 from scipy import stats
 
 from slotlab import Streams
-from slotlab.lab.cli import offer_help
 from slotlab.lab.config import build_part, conf_dir
+from slotlab.lab.help import offer_help
 from slotlab.lab.plugins import plugins
 
 TRACES = Path(os.environ.get("SLOTLAB_TRACES", Path(__file__).parents[4] / "shared" / "traces"))

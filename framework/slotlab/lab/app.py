@@ -1,0 +1,91 @@
+"""The Hydra application: words are composed and run, once or in a sweep."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import hydra
+from hydra.core.config_store import ConfigStore
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from slotlab.errors import UserError
+from slotlab.lab.config import conf_dir
+from slotlab.lab.folder import new_run_id
+from slotlab.lab.help import offer_help
+from slotlab.lab.plugins import plugins
+from slotlab.lab.run import Place
+from slotlab.lab.sweep import Sweep, swept_keys, swept_name
+from slotlab.lab.words import refuse_words
+
+
+def run_app(words: list[str]) -> int:
+    """Compose and run, once or in a sweep. However a sweep ends, its table and figures are written."""
+    refuse_words(words)
+    words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))  # argparse takes it at the front only
+    sys.argv[1:] = words  # where Hydra looks
+    offer_help()
+    name, sweep = new_run_id(), Sweep(swept_keys(words))
+    OmegaConf.register_new_resolver("run_id", lambda: name, use_cache=True, replace=True)
+
+    @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+    def job(cfg: DictConfig) -> None:
+        run_job(cfg, sweep)
+
+    try:
+        job()
+    finally:
+        sweep.close()
+    if sweep.error:
+        raise sweep.error
+    if not sweep.jobs and {"-m", "--multirun"} & set(words):
+        raise UserError(f"{' '.join(words)}: the sweep is empty; `slotlab plugins` lists what there is")
+    return 1 if sweep.failed else 0
+
+
+def run_job(cfg: DictConfig, sweep: Sweep) -> None:
+    """One composed config: a single run, or a job of a sweep."""
+    settings = HydraConfig.get()
+    many = settings.mode == RunMode.MULTIRUN
+    choices = {key: value for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}
+    choices["modifier"] = typed([*cfg.modifier])
+    folder, cwd = Path(settings.runtime.output_dir).absolute(), Path(settings.runtime.cwd)
+    experiment = choices.pop("experiment", None) or "slotlab"
+    place = Place(
+        folder=folder,
+        sweep=(cwd / settings.sweep.dir).absolute() if many else folder,
+        cwd=cwd,
+        name=swept_name(settings, choices, sweep.keys) if many else choices["policy"],
+        experiment=experiment,
+        choices=choices,
+        plugins=plugins().versions(),
+    )
+    if choose_native(cfg, choices, list(settings.overrides.task)):
+        choices["load"] = "native"
+    if many:
+        sweep.run(cfg, place)
+    else:
+        sweep.run_single(cfg, place)
+
+
+def typed(names: Sequence[str]) -> str:
+    """The chosen modifiers as they are typed; Hydra's own list of choices has no room for several."""
+    return f"[{','.join(names)}]" if len(names) > 1 else "".join(names) or "none"
+
+
+def choose_native(cfg: DictConfig, choices: dict[str, str], overrides: list[str]) -> bool:
+    """A workload with times of its own is served at those times, unless a load was asked for; says so."""
+    from slotlab.lab.progress import console
+
+    kind = OmegaConf.get_type(cfg.workload)
+    asked = any(word.lstrip("+~").startswith(("load=", "load.")) for word in overrides)
+    if asked or choices["load"] != "rates" or not getattr(kind, "own_times", False):
+        return False
+    native = ConfigStore.instance().load("load/native.yaml").node
+    OmegaConf.set_struct(cfg, False)
+    cfg.load = native
+    console.print(f"load=native: workload={choices['workload']} has times of its own (load=rates scales them)")
+    return True
