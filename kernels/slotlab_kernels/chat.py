@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from slotlab_kernels.ends import special_text
 from slotlab_kernels.gguf_header import GGUFHeader
 from slotlab_kernels.hf_config import read_json
 from slotlab_kernels.shape import ModelFileError
@@ -43,7 +43,7 @@ def folder_template(folder: Path) -> ChatTemplate | None:
         return None
     if not isinstance(source, str):
         raise ModelFileError(f"{config}: chat_template is no text")
-    special = {name: _content(settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)}
+    special = {name: special_text(config, name, settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)}
     return ChatTemplate(source, own if own.is_file() else config, special)
 
 
@@ -55,8 +55,3 @@ def gguf_template(header: GGUFHeader) -> ChatTemplate | None:
     ids = {name: header.fields.get(f"tokenizer.ggml.{name}_id") for name in ("bos_token", "eos_token")}
     special = {name: tokens[id] for name, id in ids.items() if id is not None}
     return ChatTemplate(header.get("tokenizer.chat_template", str), header.path, special)
-
-
-def _content(token: Any) -> str:
-    """A special token is a text, or an object around it."""
-    return str(token["content"] if isinstance(token, dict) else token)

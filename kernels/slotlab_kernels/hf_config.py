@@ -42,16 +42,6 @@ def folder_shape(folder: Path) -> LlamaShape:
         raise ModelFileError(f"{path}: {error}") from None
 
 
-def folder_eos(folder: Path) -> int | None:
-    """The end-of-sequence token of the folder's config, the first one where it lists several; None if it names none."""
-    eos = read_json(folder / CONFIG).get("eos_token_id")
-    if isinstance(eos, list):
-        eos = eos[0] if eos else None
-    if eos is not None and not isinstance(eos, int):
-        raise ModelFileError(f"{folder / CONFIG}: eos_token_id is {eos!r}, not a token id")
-    return eos
-
-
 def _shape(config: dict[str, Any]) -> LlamaShape:
     family, heads, positions = config["model_type"], config["num_attention_heads"], config["max_position_embeddings"]
     scaling = _scaling(config)

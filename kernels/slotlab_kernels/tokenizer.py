@@ -6,26 +6,26 @@ from pathlib import Path
 import tokenizers
 
 from slotlab_kernels.chat import ChatTemplate, folder_template, gguf_template
+from slotlab_kernels.ends import folder_ends, gguf_ends
 from slotlab_kernels.gguf_header import GGUFHeader, read_gguf_header
 from slotlab_kernels.gguf_tokenizer import gguf_bos, gguf_tokenizer
-from slotlab_kernels.hf_config import folder_eos
 from slotlab_kernels.shape import ModelFileError
 
 
 class Tokenizer:
-    """A tokenizer and the id that ends a generation, `eos_id`; None where the files name none."""
+    """A tokenizer and the ids that end an answer, `end_ids`; none where the files name none."""
 
     def __init__(
         self,
         tokenizer: tokenizers.Tokenizer,
-        eos_id: int | None,
+        end_ids: frozenset[int],
         bos_id: int | None = None,
         template: ChatTemplate | None = None,
     ) -> None:
         self._tokenizer = tokenizer
         self._first = [] if bos_id is None else [bos_id]
         self._template = template
-        self.eos_id = eos_id
+        self.end_ids = end_ids
 
     def encode(self, text: str) -> list[int]:
         """The ids of a prompt, with the first token that the model wants before it, if any."""
@@ -56,9 +56,8 @@ def _from_folder(folder: Path) -> Tokenizer:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises no narrower class
         raise ModelFileError(f"{path}: is not a tokenizer ({error})") from None
-    return Tokenizer(tokenizer, folder_eos(folder), template=folder_template(folder))
+    return Tokenizer(tokenizer, folder_ends(folder, tokenizer), template=folder_template(folder))
 
 
 def _from_gguf(header: GGUFHeader) -> Tokenizer:
-    eos = header.fields.get("tokenizer.ggml.eos_token_id")
-    return Tokenizer(gguf_tokenizer(header), eos, gguf_bos(header), gguf_template(header))
+    return Tokenizer(gguf_tokenizer(header), gguf_ends(header), gguf_bos(header), gguf_template(header))

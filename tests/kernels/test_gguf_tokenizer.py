@@ -47,7 +47,7 @@ def test_words_and_digits_are_split_as_the_model_wants(tmp_path: Path, pre: str,
     tokenizer, text = write_bpe(tmp_path / "model.gguf", pre), "abc a1234<|tool|>b<|end|>"
     ids = tokenizer.encode(text)
     assert [BPE[i] for i in ids] == expected
-    assert tokenizer.eos_id == 0 and tokenizer.decode(ids).endswith(text)
+    assert tokenizer.end_ids == {0} and tokenizer.decode(ids).endswith(text)
 
 
 def test_llama_3_takes_whole_words_that_no_merge_builds(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_text_survives_the_tokenizer(text: str) -> None:
 def test_ids_are_those_of_the_model() -> None:
     """Words with their space, digits one by one, special tokens whole."""
     assert tokenizer().encode("The capital of France is") == [504, 3575, 282, 4649, 314]
-    assert tokenizer().encode("<|im_start|>")[0] == 1 and tokenizer().eos_id == 2
+    assert tokenizer().encode("<|im_start|>")[0] == 1 and tokenizer().end_ids == {0, 2}
     assert len(tokenizer().encode("12345")) == 5
 
 

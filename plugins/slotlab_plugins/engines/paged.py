@@ -81,7 +81,7 @@ class Paged(Engine):
         self._ids: dict[int, list[int]] = {}  # prompt and output of each request
         self._host: dict[int, Any] = {}  # K and V of those who were swapped out
         self._words: dict[Words, list[int]] = {}  # ids of prompts in words
-        self._eos: int | None = None  # ends the answers whose length is unknown
+        self._end_ids = frozenset[int]()  # each ends the answers whose length is unknown
         self._lengths: list[int | None] = []
 
     @property
@@ -115,9 +115,9 @@ class Paged(Engine):
         if words or any(arrival.output_tokens is None for arrival in arrivals):
             assert self._model is not None, "the engine is not open"
             tokenizer = self._model.tokenizer()
-            if tokenizer.eos_id is None:
+            self._end_ids = tokenizer.end_ids & set(range(self.runner.model.shape.vocab))
+            if not self._end_ids:
                 raise UserError("workload: the model names no token that ends a text, so its answers would never end")
-            self._eos = tokenizer.eos_id
             self._words |= {text: encode(tokenizer, text) for text in words - self._words.keys()}
         return [a if a.text is None else replace(a, prompt_tokens=len(self._words[a.text])) for a in arrivals]
 
@@ -194,7 +194,7 @@ class Paged(Engine):
     def _ends(self, req: RequestState, token: int | None = None) -> bool:
         """Whether `token`, not yet counted, is the last one of `req`; which one it is counts only if its length is unknown."""
         length = self._lengths[req.id]
-        ended = token == self._eos if length is None else req.emitted + 1 >= length
+        ended = token in self._end_ids if length is None else req.emitted + 1 >= length
         return ended or req.emitted + 1 >= req.max_tokens
 
     def output(self, req: RequestState) -> list[int]:
