@@ -10,6 +10,8 @@ import torch
 from slotlab_kernels.llama import Layer, Llama
 from slotlab_kernels.shape import LlamaShape
 
+EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+
 TensorSource = Callable[[str, tuple[int, ...]], torch.Tensor]
 """Gives the tensor of a Hugging Face name, in the shape that is asked for and any floating dtype; it may raise."""
 
@@ -21,9 +23,9 @@ def build_llama(shape: LlamaShape, source: TensorSource, device: torch.device, d
         return source(name, size).to(device, dtype, copy=True)  # never a view of a file
 
     layers = [_layer(shape, f"model.layers.{index}", get) for index in range(shape.layers)]
-    embedding = get("model.embed_tokens.weight", shape.vocab, shape.hidden)
+    embedding = get(EMBEDDING, shape.vocab, shape.hidden)
     norm = get("model.norm.weight", shape.hidden)
-    head = embedding if shape.tied else get("lm_head.weight", shape.vocab, shape.hidden)
+    head = embedding if shape.tied else get(HEAD, shape.vocab, shape.hidden)
     return Llama(shape, embedding, layers, norm, head)
 
 

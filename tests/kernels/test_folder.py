@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from slotlab_kernels.batch import Row
 from slotlab_kernels.checkpoint import read_shape
 from slotlab_kernels.folder import load_folder
 from slotlab_kernels.llama import Llama
 from slotlab_kernels.ops import choose_ops
-from slotlab_kernels.rope import LinearRope, Llama3Rope, YarnRope
+from slotlab_kernels.rope import rope_periods
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.sampling import GREEDY
 from slotlab_kernels.shape import TINY, LlamaShape, ModelFileError
@@ -20,7 +20,6 @@ from slotlab_kernels.weights import random_llama
 
 CPU = torch.device("cpu")
 UNTIED = replace(TINY, tied=False)
-LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 
 
 def config_of(shape: LlamaShape) -> dict[str, Any]:
@@ -104,96 +103,11 @@ def test_a_folder_loads_as_it_was_saved(tmp_path: Path, shape: LlamaShape, shard
     assert logits(loaded).isfinite().all()
 
 
-def test_the_config_of_transformers_5_is_read(tmp_path: Path) -> None:
-    config = config_of(TINY)
-    del config["rope_theta"], config["rope_scaling"]
-    config["rope_parameters"] = {"rope_theta": 777.0, "rope_type": "default"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    assert read_shape(tmp_path) == replace(TINY, rope_theta=777.0)
-
-
-@pytest.mark.parametrize(
-    ("config", "expected"),
-    (
-        ({"model_type": "mistral", "sliding_window": 4096}, {"window": 4096}),
-        ({"model_type": "mistral", "sliding_window": None}, {"window": 0}),
-        ({"model_type": "mistral"}, {"window": 4096}),
-        ({"model_type": "llama", "sliding_window": 4096}, {"window": 0}),
-        ({"model_type": "qwen2", "use_sliding_window": False, "sliding_window": 32768}, {"qkv_bias": True}),
-        ({"model_type": "qwen3", "layer_types": ["full_attention"] * 2}, {"qk_norm": True, "head_dim": 128}),
-        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, {"rope_scaling": LinearRope(2.0)}),
-        ({"rope_scaling": LLAMA3}, {"rope_scaling": Llama3Rope(8.0, 1.0, 4.0, 2048)}),
-        (
-            {"rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1000}},
-            {"rope_scaling": YarnRope(4.0, 1000), "max_context": 4000},
-        ),
-    ),
-)
-def test_what_the_families_add_is_read(tmp_path: Path, config: dict[str, Any], expected: dict[str, Any]) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(config_of(TINY) | config))
-    assert read_shape(tmp_path) == replace(TINY, **expected)
-
-
 def message(folder: Path) -> str:
     with pytest.raises(ModelFileError) as error:
         load_folder(folder, CPU, torch.float32)
     assert "\n" not in str(error.value)
     return str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    (
-        ({"model_type": "mamba"}, "model_type 'mamba' is not supported; supported: llama, mistral, qwen2, qwen3"),
-        ({"model_type": None}, "model_type None is not supported"),
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling 'llama3' has no low_freq_factor"),
-        ({"rope_scaling": {"type": "linear"}}, "rope_scaling 'linear' has no factor"),
-        ({"rope_scaling": {"type": "linear", "factor": 0}}, "factor of the RoPE scaling must be a positive number, not 0"),
-        ({"rope_scaling": {"type": "linear", "factor": "2"}}, "factor of the RoPE scaling must be a positive number, not '2'"),
-        ({"rope_scaling": "linear"}, "unsupported operand"),
-        (
-            {"rope_scaling": {"type": "dynamic", "factor": 2.0}},
-            "rope_scaling 'dynamic' is not supported; supported: linear, llama3, yarn",
-        ),
-        (
-            {"rope_parameters": {"rope_type": "longrope"}},
-            "rope_scaling 'longrope' is not supported; supported: linear, llama3, yarn",
-        ),
-        (
-            {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale": 1.0}},
-            "mscale of rope_scaling 'yarn' is not supported; supported: attention_factor, beta_fast",
-        ),
-        ({"rope_scaling": LLAMA3 | {"high_freq_factor": 1.0}}, "high_freq_factor (1.0) must exceed low_freq_factor (1.0)"),
-        ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor is not supported; supported: 1.0"),
-        ({"rope_theta": 1.0}, "rope_theta must be above 1, not 1.0"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window is not supported"),
-        ({"model_type": "qwen3", "layer_types": ["sliding_attention"]}, "layer_types 'sliding_attention' is not supported"),
-        ({"model_type": "mistral", "sliding_window": -1}, "window must be a whole number of tokens, or 0 for no window, not -1"),
-        ({"hidden_act": "gelu"}, "hidden_act 'gelu' is not supported; supported: 'silu'"),
-        ({"attention_bias": True}, "attention_bias is not supported"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is not supported"),
-        ({"num_key_value_heads": 3}, "heads (4) must be a multiple of kv_heads (3)"),
-        ({"hidden_size": "64"}, "unsupported operand"),
-        ({"num_attention_heads": 0}, "by zero"),
-        ({"vocab_size": 0}, "vocab must be a whole number of at least 1, not 0"),
-        ({"vocab_size": None}, "vocab must be a whole number of at least 1, not None"),
-    ),
-)
-def test_a_config_that_cannot_run_is_refused(tmp_path: Path, change: dict[str, Any], expected: str) -> None:
-    write_folder(tmp_path, TINY)
-    (tmp_path / "config.json").write_text(json.dumps(config_of(TINY) | change))
-    assert message(tmp_path).startswith(f"{tmp_path / 'config.json'}: ") and expected in message(tmp_path)
-
-
-def test_a_missing_or_broken_config_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    assert message(tmp_path) == f"{path}: cannot be read (No such file or directory)"
-    path.write_text("{")
-    assert message(tmp_path).startswith(f"{path}: is not JSON (")
-    path.write_text("[]")
-    assert message(tmp_path) == f"{path}: holds no JSON object"
-    path.write_text('{"model_type": "llama"}')
-    assert message(tmp_path) == f"{path}: has no 'num_attention_heads'"
 
 
 def test_missing_and_truncated_weights_are_named(tmp_path: Path) -> None:
@@ -212,13 +126,30 @@ def test_a_shard_that_is_missing_or_wrongly_listed_is_named(tmp_path: Path) -> N
     index = tmp_path / "model.safetensors.index.json"
     weight_map = json.loads(index.read_text())["weight_map"]
     name, first, second = "model.norm.weight", *sorted(set(weight_map.values()))
-    wrong = second if weight_map[name] == first else first
-    index.write_text(json.dumps({"weight_map": weight_map | {name: wrong}}))
-    assert message(tmp_path).startswith(f"{tmp_path / wrong}: tensor {name} cannot be read (")
+    for listed, wrong in ((name, second if weight_map[name] == first else first), ("model.extra.weight", first)):
+        index.write_text(json.dumps({"weight_map": weight_map | {listed: wrong}}))
+        assert message(tmp_path) == f"{index}: tensor {listed} is not in {wrong}, which it names"
     (tmp_path / second).unlink()
     assert message(tmp_path).startswith(f"{tmp_path / second}: is not a readable safetensors file (")
-    index.write_text("{}")
-    assert message(tmp_path) == f"{index}: has no weight_map"
+    for content in ({}, {"weight_map": {name: 1}}, {"weight_map": [name]}):
+        index.write_text(json.dumps(content))
+        assert message(tmp_path) == f"{index}: has no weight_map of tensors to files"
+
+
+def test_every_tensor_of_a_shard_counts_whether_the_index_lists_it_or_not(tmp_path: Path) -> None:
+    """Transformers 5.24 loads one that is not listed, warns of an unknown one, and of two takes the last: we refuse to guess."""
+    model = write_folder(tmp_path, TINY, shards=2)
+    index, name = tmp_path / "model.safetensors.index.json", "model.layers.0.mlp.up_proj.weight"
+    weight_map = json.loads(index.read_text())["weight_map"]
+    first, second = sorted(set(weight_map.values()))
+    index.write_text(json.dumps({"weight_map": {key: file for key, file in weight_map.items() if key != name}}))
+    load_folder(tmp_path, CPU, torch.float32)
+    tensors = tensors_of(model)
+    held = {file: {key: tensors[key] for key in tensors if weight_map[key] == file} for file in (first, second)}
+    save_file(held[first] | {"model.extra.weight": torch.zeros(2)}, tmp_path / first)
+    assert message(tmp_path) == f"{tmp_path / first}: tensor model.extra.weight is not known to this architecture"
+    save_file(held[first] | {key: held[second][key] for key in list(held[second])[:1]}, tmp_path / first)
+    assert message(tmp_path) == f"{tmp_path / second}: tensor {next(iter(held[second]))} is also in {first}"
 
 
 def test_a_tensor_that_is_missing_misshapen_or_too_many_is_named(tmp_path: Path) -> None:
@@ -235,11 +166,51 @@ def test_a_tensor_that_is_missing_misshapen_or_too_many_is_named(tmp_path: Path)
     assert message(tmp_path).endswith("model.layers.0.self_attn.q_norm.weight is not known to this architecture")
 
 
-def test_what_old_checkpoints_save_on_top_is_ignored(tmp_path: Path) -> None:
-    tensors = tensors_of(write_folder(tmp_path, TINY))
-    extra = {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8), "lm_head.weight": torch.zeros(512, 64)}
-    save_file(tensors | extra, tmp_path / "model.safetensors")
-    assert load_folder(tmp_path, CPU, torch.float32).shape == TINY
+@pytest.mark.parametrize("tie", (True, False))
+def test_a_head_of_its_own_is_used_even_where_the_config_ties_it(tmp_path: Path, tie: bool) -> None:
+    """So does transformers 5.24: a config that ties a head which differs is overruled, one that is equal or missing is tied."""
+    embedding = write_folder(tmp_path, UNTIED).embedding_VC
+    (tmp_path / "config.json").write_text(json.dumps(config_of(replace(UNTIED, tied=tie))))
+    loaded = load_folder(tmp_path, CPU, torch.float32)
+    assert loaded.shape == UNTIED and not torch.equal(loaded.head_VC, loaded.embedding_VC)
+    path = tmp_path / "model.safetensors"
+    tensors = load_file(path)
+    save_file(tensors | {"lm_head.weight": embedding}, path)
+    assert load_folder(tmp_path, CPU, torch.float32).shape == replace(UNTIED, tied=tie)
+    del tensors["lm_head.weight"]
+    save_file(tensors, path)
+    if tie:
+        assert load_folder(tmp_path, CPU, torch.float32).shape == TINY
+    else:
+        assert message(tmp_path) == f"{tmp_path}: has no tensor lm_head.weight"
+
+
+def test_the_rope_table_of_old_checkpoints_must_be_that_of_the_config(tmp_path: Path) -> None:
+    tensors, name = tensors_of(write_folder(tmp_path, TINY)), "model.layers.0.self_attn.rotary_emb.inv_freq"
+    table = 1 / torch.tensor(rope_periods(TINY.rope_theta, TINY.head_dim, None))
+    for saved in (table, table.half(), table.bfloat16()):
+        save_file(tensors | {name: saved}, tmp_path / "model.safetensors")
+        assert load_folder(tmp_path, CPU, torch.float32).shape == TINY
+    for saved in (table / 2, table[:4]):
+        save_file(tensors | {name: saved.contiguous()}, tmp_path / "model.safetensors")
+        assert message(tmp_path).endswith(f"tensor {name} is not known to this architecture")
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    (
+        ("model.layers.0.self_attn.q_proj.bias", (64,)),
+        ("model.layers.0.mlp.up_proj.weight_scale", (1,)),
+        ("model.layers.2.input_layernorm.weight", (64,)),
+        ("model.norm.bias", (64,)),
+        ("score.weight", (2, 64)),
+    ),
+)
+def test_a_tensor_that_the_config_has_no_place_for_is_named(tmp_path: Path, name: str, size: tuple[int, ...]) -> None:
+    """Transformers 5.24 lists each of them as unexpected, and computes without it."""
+    path = tmp_path / "model.safetensors"
+    save_file(tensors_of(write_folder(tmp_path, TINY)) | {name: torch.zeros(size)}, path)
+    assert message(tmp_path) == f"{path}: tensor {name} is not known to this architecture"
 
 
 def test_a_path_that_is_nothing_is_named(tmp_path: Path) -> None:

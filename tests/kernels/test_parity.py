@@ -1,5 +1,6 @@
 """Every model family against transformers: with the logits that make_parity.py kept, and anew where transformers is there."""
 
+import json
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
@@ -38,6 +39,24 @@ def test_logits_are_those_that_transformers_computed(family: str, implementation
     expected = torch.from_numpy(np.load(parity.EXPECTED)[family])
     assert expected.std() > 0.3
     torch.testing.assert_close(paged_logits(tmp_path, implementation), expected, atol=5e-5, rtol=0)
+
+
+def tie_in_words(folder: Path) -> torch.Tensor:
+    """A model with a head of its own whose config says that it has none; the logits are those of the head."""
+    parity.write_model(folder, "llama2")
+    (folder / "config.json").write_text(json.dumps(parity.TINY | {"tie_word_embeddings": True}))
+    return torch.from_numpy(np.load(parity.EXPECTED)["llama2"])
+
+
+def test_a_head_of_its_own_is_used_even_where_the_config_ties_it(tmp_path: Path) -> None:
+    expected = tie_in_words(tmp_path)
+    torch.testing.assert_close(paged_logits(tmp_path, "best"), expected, atol=5e-5, rtol=0)
+
+
+def test_so_does_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    expected = tie_in_words(tmp_path)
+    torch.testing.assert_close(parity.transformers_logits(tmp_path)[parity.ROWS], expected, atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", parity.FAMILIES)
