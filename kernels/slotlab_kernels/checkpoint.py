@@ -3,7 +3,7 @@
 import importlib.util
 from pathlib import Path
 
-from slotlab_kernels.gguf_header import read_gguf_header
+from slotlab_kernels.gguf_parts import read_gguf
 from slotlab_kernels.gguf_shape import gguf_shape
 from slotlab_kernels.hf_config import folder_shape
 from slotlab_kernels.shape import LlamaShape, ModelFileError
@@ -15,7 +15,7 @@ def read_shape(path: str | Path) -> LlamaShape:
     if path.is_dir():
         return folder_shape(path)
     if path.is_file():
-        return gguf_shape(read_gguf_header(path))
+        return gguf_shape(read_gguf(path))
     raise ModelFileError(f"{path}: does not exist; a model is a Hugging Face folder or a GGUF file")
 
 

@@ -19,8 +19,9 @@ _MAX_DIMS = 4
 
 @dataclass(frozen=True)
 class GGUFTensor:
-    """One tensor: its shape outermost dimension first, its ggml type number, its first byte in the file."""
+    """One tensor: its file, its shape outermost dimension first, its ggml type number, its first byte in the file."""
 
+    path: Path
     shape: tuple[int, ...]
     kind: int
     offset: int
@@ -37,7 +38,7 @@ class GGUFHeader:
     def get(self, key: str, kind: type, default: Any = None) -> Any:
         """The field `key`, which must be of this kind; ModelFileError if it is not, or missing without a default."""
         value = self.fields.get(key, default)
-        if not isinstance(value, kind):
+        if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             problem = "has no field" if value is None else f"is not a {kind.__name__} in field"
             raise ModelFileError(f"{self.path}: {problem} {key}")
         return value
@@ -97,17 +98,21 @@ def _parse(path: Path, cursor: _Cursor) -> GGUFHeader:
     fields: dict[str, Any] = {}
     for _ in range(field_count):
         key = cursor.string()
+        if key in fields:
+            raise ModelFileError(f"{path}: field {key} is there twice")
         fields[key] = cursor.value(cursor.take("I"))
     places: dict[str, tuple[tuple[int, ...], int, int]] = {}
     for _ in range(tensor_count):
         name, dims = cursor.string(), cursor.take("I")
         if dims > _MAX_DIMS:
             raise ModelFileError(f"{path}: tensor {name} has {dims} dimensions; the format allows {_MAX_DIMS}")
+        if name in places:
+            raise ModelFileError(f"{path}: tensor {name} is there twice")
         inner_first = tuple(cursor.take("Q") for _ in range(dims))
         places[name] = (inner_first[::-1], cursor.take("I"), cursor.take("Q"))
     alignment = fields.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1:
         raise ModelFileError(f"{path}: general.alignment is {alignment!r}, not a number of bytes")
     start = -(-cursor.at // alignment) * alignment
-    tensors = {name: GGUFTensor(shape, kind, start + offset) for name, (shape, kind, offset) in places.items()}
+    tensors = {name: GGUFTensor(path, shape, kind, start + offset) for name, (shape, kind, offset) in places.items()}
     return GGUFHeader(path, fields, tensors)

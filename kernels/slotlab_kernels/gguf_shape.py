@@ -14,6 +14,15 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 ROPE_FACTORS = "rope_freqs.weight"
 """The tensor that stretches RoPE, where there is one: Llama 3.1 and later."""
 
+_KNOWN = {
+    *("vocab_size", "context_length", "embedding_length", "block_count", "feed_forward_length", "expert_count"),
+    *("expert_used_count", "attention.head_count", "attention.head_count_kv", "attention.key_length", "attention.value_length"),
+    *("attention.layer_norm_rms_epsilon", "attention.sliding_window", "rope.dimension_count", "rope.freq_base"),
+    *("rope.scaling.type", "rope.scaling.factor", "rope.scaling.original_context_length", "rope.scaling.attn_factor"),
+    "rope.scaling.finetuned",
+}
+"""The fields of an architecture that we obey, or that say nothing about what it computes."""
+
 T = TypeVar("T")
 
 
@@ -106,6 +115,6 @@ def _refuse_unsupported(fields: _Fields, head_dim: int) -> None:
         raise ValueError(f"{name}.attention.sliding_window is not supported")
     if fields.has("expert_count") and fields.get("expert_count", int):
         raise ValueError(f"a mixture of experts ({name}.expert_count) is not supported")
-    for key in ("log_multiplier", "ext_factor", "beta_fast", "beta_slow"):
-        if fields.has(f"rope.scaling.yarn_{key}"):
-            raise ValueError(f"{name}.rope.scaling.yarn_{key} is not supported")
+    for key in fields.header.fields:
+        if key.startswith(f"{name}.") and key.removeprefix(f"{name}.") not in _KNOWN:
+            raise ValueError(f"{key} is not supported")

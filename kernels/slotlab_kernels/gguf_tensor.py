@@ -13,16 +13,17 @@ def read_tensor(header: GGUFHeader, name: str, expected: tuple[int, ...]) -> npt
     if name not in header.tensors:
         raise ModelFileError(f"{header.path}: has no tensor {name}")
     tensor = header.tensors[name]
+    path = tensor.path
     if tensor.shape != expected:
-        raise ModelFileError(f"{header.path}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)}")
+        raise ModelFileError(f"{path}: tensor {name} has shape {list(tensor.shape)}, expected {list(expected)}")
     try:
         kind = gguf.GGMLQuantizationType(tensor.kind)
         rows = gguf.quant_shape_to_byte_shape(tensor.shape, kind)
-        if tensor.offset + int(np.prod(rows)) > header.path.stat().st_size:
-            raise ModelFileError(f"{header.path}: is truncated within tensor {name}")
-        raw = np.memmap(header.path, np.uint8, "r", tensor.offset, rows)
+        if tensor.offset + int(np.prod(rows)) > path.stat().st_size:
+            raise ModelFileError(f"{path}: is truncated within tensor {name}")
+        raw = np.memmap(path, np.uint8, "r", tensor.offset, rows)
         return np.require(gguf.dequantize(np.asarray(raw), kind), np.float32, "W")
     except ModelFileError:
         raise
     except (ValueError, NotImplementedError) as error:
-        raise ModelFileError(f"{header.path}: tensor {name} cannot be dequantised ({error})") from None
+        raise ModelFileError(f"{path}: tensor {name} cannot be dequantised ({error})") from None

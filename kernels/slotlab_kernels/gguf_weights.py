@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from slotlab_kernels.gguf_header import read_gguf_header
+from slotlab_kernels.gguf_parts import read_gguf
 from slotlab_kernels.gguf_shape import ROPE_FACTORS, gguf_shape
 from slotlab_kernels.gguf_tensor import read_tensor
 from slotlab_kernels.llama import Llama
@@ -31,7 +31,7 @@ _NAMES = {
 
 def load_gguf(path: str | Path, device: torch.device, dtype: torch.dtype) -> Llama:
     """The model in a GGUF file. ModelFileError names the file and tensor that are wrong."""
-    header = read_gguf_header(Path(path))
+    header = read_gguf(Path(path))
     shape = gguf_shape(header)
     interleaved = ("attn_q.weight", "attn_k.weight") if header.get("general.architecture", str) == "llama" else ()
     used = {ROPE_FACTORS}
@@ -44,7 +44,7 @@ def load_gguf(path: str | Path, device: torch.device, dtype: torch.dtype) -> Lla
 
     model = build_llama(shape, source, device, dtype)
     for name in sorted(header.tensors.keys() - used):
-        raise ModelFileError(f"{header.path}: tensor {name} is not known to this architecture")
+        raise ModelFileError(f"{header.tensors[name].path}: tensor {name} is not known to this architecture")
     return model
 
 

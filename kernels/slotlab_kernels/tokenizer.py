@@ -7,7 +7,8 @@ import tokenizers
 
 from slotlab_kernels.chat import ChatTemplate, folder_template, gguf_template
 from slotlab_kernels.ends import folder_ends, gguf_ends
-from slotlab_kernels.gguf_header import GGUFHeader, read_gguf_header
+from slotlab_kernels.gguf_header import GGUFHeader
+from slotlab_kernels.gguf_parts import read_gguf
 from slotlab_kernels.gguf_tokenizer import gguf_bos, gguf_tokenizer
 from slotlab_kernels.shape import ModelFileError
 
@@ -45,7 +46,7 @@ class Tokenizer:
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of the model at `path`; ModelFileError if its files are missing, broken or of another kind."""
     path = Path(path)
-    return _from_folder(path) if path.is_dir() else _from_gguf(read_gguf_header(path))
+    return _from_folder(path) if path.is_dir() else _from_gguf(read_gguf(path))
 
 
 def _from_folder(folder: Path) -> Tokenizer:
