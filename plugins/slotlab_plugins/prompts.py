@@ -57,14 +57,14 @@ class Texts:
         self.arrivals, self.block_size = arrivals, block_size
         self.lengths: dict[int, int] = {}
 
-    def content(self, id: int, block: int) -> tuple[int, int]:
-        """Who wrote this block first (a request, or a prefix group as a negative number), and which of its blocks it is."""
+    def content(self, id: int, block: int) -> tuple[int | str, ...]:
+        """Who wrote this block first (a request, or a prefix group), and which of its blocks it is."""
         arrival, end = self.arrivals[id], (block + 1) * self.block_size
         while arrival.follows is not None and end <= self.lengths.get(arrival.follows, 0):
             id = arrival.follows
             arrival = self.arrivals[id]
         if arrival.follows is None and arrival.prefix_group is not None and end <= arrival.prefix_tokens:
-            return -1 - arrival.prefix_group, block
+            return "prefix", arrival.prefix_group, block
         return id, block
 
 

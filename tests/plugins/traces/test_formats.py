@@ -6,6 +6,8 @@ import json
 
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from slotlab import Tenant, UserError
 from slotlab_plugins.workloads.traces import CHOICES
@@ -14,6 +16,7 @@ from slotlab_plugins.workloads.traces.bailian import Bailian
 from slotlab_plugins.workloads.traces.burstgpt import BurstGPT
 from slotlab_plugins.workloads.traces.lengths import Lengths, Vidur
 from slotlab_plugins.workloads.traces.mooncake import Mooncake
+from slotlab_plugins.workloads.traces.prefixes import Prefixes
 
 AZURE = "TIMESTAMP,ContextTokens,GeneratedTokens"
 
@@ -85,12 +88,58 @@ def test_burstgpt_with_either_header_drops_what_failed(write, draw, header, rows
 def test_mooncake_hash_ids_become_shared_prefixes_along_the_most_used_branch(write, draw):
     chains = [[0, 1, 2], [0, 1, 2, 3], [0, 1, 2, 3, 4], [0, 7], [9]]
     arrivals = draw(Mooncake(write(*(mooncake(1000 * i, ids) for i, ids in enumerate(chains)))))
-    assert [(a.prefix_group, a.prefix_tokens // 512) for a in arrivals] == [(3, 3), (3, 4), (3, 4), (3, 1), (None, 0)]
+    assert [(a.prefix_group, a.prefix_tokens) for a in arrivals] == [(3, 1535), (3, 2047), (3, 2048), (3, 512), (None, 0)]
 
 
-def test_a_shared_last_block_counts_only_as_far_as_the_prompt_goes(write, draw):
-    arrivals = draw(Mooncake(write(mooncake(0, [0, 1], 600), mooncake(0, [0, 1], 600))))
-    assert [a.prefix_tokens for a in arrivals] == [600, 600]
+def test_the_last_token_of_a_prompt_is_never_shared_for_it_is_to_be_computed(write, draw):
+    whole, single = [mooncake(0, [0, 1], 600)] * 2, [mooncake(0, [7], 1)] * 2
+    arrivals = draw(Mooncake(write(*whole, *single, mooncake(0, [], 0))))
+    assert [(a.prefix_group, a.prefix_tokens) for a in arrivals] == [(1, 599), (1, 599), (None, 0), (None, 0)]
+
+
+@pytest.mark.parametrize("engine", [["engine=paged", "model=tiny"], ["engine=simulated"]])
+def test_prompts_that_are_alike_to_the_end_are_served_and_share_all_full_blocks(slotlab, write, engine):
+    path = write(*[mooncake(0, [0, 1], 600, 3)] * 2)
+    said = slotlab(*engine, "workload=mooncake", f"workload.path={path}", "engine.prefix_cache=true", "batching.max_num_seqs=1")
+    assert said.code == 0, said.err
+    assert list(pd.read_parquet(said.folder / "requests.parquet")["cached_tokens"]) == [0, 592]
+
+
+@pytest.mark.parametrize(
+    ("chains", "row", "reason"),
+    [
+        ([[1, 2, 1]], 1, "hash_ids: 1 comes after 2 here, and first before that"),
+        ([[1, 2], [1, 2], [2, 1]], 3, "hash_ids: 2 comes first here, and after 1 before that"),
+        ([[1, 2], [3, 2]], 2, "hash_ids: 2 comes after 3 here, and after 1 before that"),
+        ([[5, 5]], 1, "hash_ids: 5 comes after 5 here, and first before that"),
+    ],
+)
+def test_hashes_of_mooncake_that_cannot_be_of_all_tokens_up_to_their_end_are_refused(write, draw, chains, row, reason):
+    """A cycle of them kept the reader busy for ever."""
+    path = write(*(mooncake(0, ids) for ids in chains for _ in range(2)))
+    with pytest.raises(UserError) as error:
+        draw(Mooncake(path))
+    assert str(error.value) == f"{path}: row {2 * row - 1}: {reason}"
+
+
+def test_blocks_of_bailian_may_repeat_for_their_hashes_are_of_their_own_tokens_alone(write, draw):
+    chains = [[1, 2, 1], [1, 2, 1], [2, 1], [2, 1], [3, 2, 1]]
+    arrivals = draw(Bailian(write(*(bailian(i, -1, i, 100, ids=ids) for i, ids in enumerate(chains)))))
+    assert [(a.prefix_group, a.prefix_tokens) for a in arrivals] == [(2, 48), (2, 48), (4, 32), (4, 32), (None, 0)]
+
+
+@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.lists(st.integers(-3, 3), max_size=6), max_size=6))
+def test_prefixes_share_exactly_what_the_blocks_of_two_prompts_have_in_common(chains):
+    prefixes = Prefixes.of(chains, 4)
+    for chain in chains:
+        group, shared = prefixes.share(chain, 4 * len(chain) + 1)
+        others = [other for other in chains if other is not chain]
+        alike = [k for k in range(len(chain) + 1) if any(chain[:k] == other[:k] for other in others)]
+        assert shared == 4 * max(alike, default=0)
+        for other in others:
+            if shared and prefixes.share(other, 4 * len(other) + 1)[0] == group:
+                assert chain[0] == other[0]
 
 
 def test_mooncake_keeps_its_grid_or_spreads_it_and_says_which(write, draw):
@@ -112,13 +161,14 @@ def test_a_turn_of_bailian_waits_for_the_answer_before_it_and_thinks_as_long_as_
         bailian(3, 1, 20.0, 40, ids=[1, 2, 4]),  # has room for 32 + 5
         bailian(4, 3, 25.0, 42),  # has no room for 40 + 5: the client forgot something
         bailian(5, 99, 26.0, 50),  # follows a chat from before the trace
+        bailian(6, 5, 27.0, 55),  # says nothing after 50 + 5
     ]
     workload = Bailian(write(*rows), answer=0.2)
     arrivals = draw(workload)
-    assert [arrival.follows for arrival in arrivals] == [None, None, 0, None, None]
+    assert [arrival.follows for arrival in arrivals] == [None, None, 0, None, None, None]
     assert arrivals[2].think == pytest.approx(10 - 5 * 0.2)
-    assert [arrival.prefix_tokens for arrival in arrivals] == [32, 16, 0, 0, 0]
-    assert workload.facts()["turns"] == "2 first, 1 wait for an answer, 2 cut off"
+    assert [arrival.prefix_tokens for arrival in arrivals] == [31, 16, 0, 0, 0, 0]
+    assert workload.facts()["turns"] == "2 first, 1 wait for an answer, 3 cut off"
 
 
 def test_a_session_of_bailian_is_served_turn_by_turn(slotlab, write):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import ClassVar
 
 from slotlab import Arrival, Streams, Tenant, require
-from slotlab_plugins.workloads.traces.mooncake import chain_of
-from slotlab_plugins.workloads.traces.prefixes import Prefixes
-from slotlab_plugins.workloads.traces.trace import Row, Trace
+from slotlab_plugins.workloads.traces.hashed import HashTrace
+from slotlab_plugins.workloads.traces.trace import Row
 
-BLOCK = 16  # tokens per hash
 COLUMNS = ("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids")
 
 
@@ -25,39 +23,35 @@ class Turn(Row):
 
 
 @dataclass
-class Bailian(Trace):
+class Bailian(HashTrace):
     """Qwen-Bailian usage traces (Wang et al. 2025): JSON lines with chat_id, parent_chat_id, timestamp in seconds, lengths.
 
     A turn waits for the answer of the one before, if that is served too and its prompt has room for both. It then thinks
     for the time between the two in the trace, less `answer` seconds per output token: the trace does not say how long the
-    answer took. Hash ids of 16 tokens become shared prefixes of the turns that wait for nobody.
+    answer took. Hash ids of 16 tokens, which stand for these alone, become shared prefixes of the turns that wait for nobody.
     """
 
     answer: float = 0.0
+
+    block: ClassVar[int] = 16
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.answer >= 0, "answer", self.answer, "at least 0")
         self._turns: Counter[str] = Counter()
 
-    @cached_property
-    def prefixes(self) -> Prefixes:
-        """Which prompts begin alike; reads the file once."""
-        file = self.file
-        return Prefixes.of(chain_of(file.refuse, row, ids) for row, (ids,) in file.json_lines(("hash_ids",)))
-
     def rows(self, streams: Streams) -> Iterator[Turn]:
         file, prefixes = self.file, self.prefixes
         for row, (chat, parent, time, prompt, output, ids) in file.json_lines(COLUMNS):
             tokens = file.count(row, "input_length", prompt)
-            group, shared = prefixes.group(ids)
+            group, shared = prefixes.share(ids, tokens)
             yield Turn(
                 number=row,
                 time=file.number(row, "timestamp", time),
                 prompt_tokens=tokens,
                 output_tokens=file.count(row, "output_length", output),
                 prefix_group=group,
-                prefix_tokens=min(shared * BLOCK, tokens),
+                prefix_tokens=shared,
                 chat=int(file.number(row, "chat_id", chat)),
                 parent=int(file.number(row, "parent_chat_id", parent)),
             )
@@ -71,7 +65,7 @@ class Bailian(Trace):
         assert isinstance(row, Turn), "rows yields turns"
         arrival, known = super().arrival(row, cap, tenant), self._served_turns
         before, parent = known.get(row.parent, (0, None))
-        if parent and parent.prompt_tokens + parent.most_output <= row.prompt_tokens:
+        if parent and parent.prompt_tokens + parent.most_output < row.prompt_tokens:
             think = max(0.0, row.time - parent.time - self.answer * parent.most_output)
             arrival = replace(arrival, follows=before, think=think, prefix_group=None, prefix_tokens=0)
         self._turns["wait for an answer" if arrival.follows is not None else "first" if row.parent < 0 else "cut off"] += 1
@@ -80,4 +74,4 @@ class Bailian(Trace):
 
     def facts(self) -> Mapping[str, str]:
         turns = ", ".join(f"{count} {kind}" for kind, count in self._turns.items())
-        return {**super().facts(), "turns": turns, "prefixes": f"from hash_ids of {BLOCK} tokens"}
+        return {**super().facts(), "turns": turns}

@@ -1,45 +1,55 @@
-"""Shared beginnings of prompts, from the chained block hashes of a trace."""
+"""Shared beginnings of prompts, from the block hashes of a trace."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+ROOT = -1  # stands before the first block of every prompt
 
 
 @dataclass(frozen=True)
 class Prefixes:
     """Groups of requests whose prompts begin alike.
 
-    The hash of a block stands for all tokens up to its end, so the chains of a trace form a tree, and a group is one
+    Prompts form a tree of blocks, whose nodes are numbered in the order of the file, whatever the hashes are. A group is one
     path in it: from the root on, at each branch to the block that most requests have. A request is in the group with
     which it shares most, for as many blocks as anybody else has too. Sharing along less used branches is lost: of the
     36.6 % of the prompt blocks of Mooncake's conversation trace that an earlier request had, 35.3 % are kept.
     """
 
-    uses: Counter[int]  # requests by block
-    next: dict[int, int]  # the most used block behind a block, where two or more requests have it
+    block: int  # tokens per hash
+    nodes: dict[tuple[int, int], int]  # by the node before it and its own hash
+    uses: list[int]  # requests, by node
+    ends: list[int]  # of each node's path
 
     @classmethod
-    def of(cls, chains: Iterable[Sequence[int]]) -> Prefixes:
-        """From the block hashes of all requests; keeps one entry per block, or per pair of neighbours."""
-        uses, pairs = Counter[int](), Counter[tuple[int, int]]()
+    def of(cls, chains: Iterable[Sequence[int]], block: int) -> Prefixes:
+        """From the hashes of all prompts, of `block` tokens each."""
+        nodes, uses = dict[tuple[int, int], int](), list[int]()
         for chain in chains:
-            uses.update(chain)
-            pairs.update(pairwise(chain))
+            node = ROOT
+            for hash in chain:
+                node = nodes.setdefault((node, hash), len(nodes))
+                if node == len(uses):
+                    uses.append(0)
+                uses[node] += 1
         following: dict[int, int] = {}
-        for (block, after), count in pairs.items():
-            if count > 1 and (block not in following or count > pairs[block, following[block]]):
-                following[block] = after
-        return cls(uses, following)
+        for (before, _), node in nodes.items():
+            if uses[node] > 1 and (before not in following or uses[node] > uses[following[before]]):
+                following[before] = node
+        ends = list(range(len(nodes)))
+        for node in reversed(range(len(ends))):  # a node has a lower number than those behind it
+            ends[node] = ends[following.get(node, node)]
+        return cls(block, nodes, uses, ends)
 
-    def group(self, chain: Sequence[int]) -> tuple[int | None, int]:
-        """The group of a request, named by the last block of its path, and how many blocks of it are shared."""
-        shared = next((i for i in range(len(chain), 0, -1) if self.uses[chain[i - 1]] > 1), 0)
-        if not shared:
-            return None, 0
-        block = chain[shared - 1]
-        while block in self.next:
-            block = self.next[block]
-        return block, shared
+    def share(self, chain: Sequence[int], tokens: int) -> tuple[int | None, int]:
+        """The group of a prompt of `tokens` tokens and how many of them are shared; never the last, which is to be computed."""
+        shared, count, node = ROOT, 0, ROOT
+        for i, hash in enumerate(chain, 1):
+            node = self.nodes[node, hash]
+            if self.uses[node] < 2:
+                break
+            shared, count = node, i
+        count = min(count * self.block, tokens - 1)
+        return (self.ends[shared], count) if count > 0 else (None, 0)
