@@ -96,5 +96,5 @@ def facts(engine: Paged, runner: ModelRunner, device: torch.device, ops: Ops) ->
         "overlap": "one step in flight" if engine.overlaps(device) else "none",
         "deterministic": "any batch" if invariant else "equal batches only",
         **{f"op.{op}": name for op, name in runner.ops.names.items() if foreign is None or op in foreign},
-        **{f"ops.{name}": f"cannot run here: {why}" for name, why in ops.missing.items()},
+        **{f"ops.{name}": remark for name, remark in ops.remarks.items()},
     }

@@ -55,22 +55,27 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
         return None if name in missing else find(name, package)
 
-    cpp_build.why_not.cache_clear()
+    forget()
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
     monkeypatch.setattr(shutil, "which", lambda name: None if name in missing else which(name))
+
+
+def forget() -> None:
+    cpp_build.why_not.cache_clear()
+    cpp_build.library.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def _ask_again_for_a_compiler() -> Iterator[None]:
     yield
-    cpp_build.why_not.cache_clear()
+    forget()
 
 
 def test_without_a_compiler_numba_runs_and_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "g++")
     ops = choose_ops(CPU)
     assert ops.names == dict.fromkeys(OPS, "numba") | BLOCKS | {"linear": "torch"}
-    assert ops.missing == {"cpp": "g++ is not installed"}
+    assert ops.remarks == {"cpp": "cannot run here: g++ is not installed"}
 
 
 def test_without_numba_torch_runs_and_the_names_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +89,6 @@ def test_kernels_that_do_not_compile_are_missing_with_the_first_error(monkeypatc
     (tmp_path / "broken.cpp").write_text("int f() { return x; }")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cpp_build, "SOURCES", tmp_path)
-    cpp_build.why_not.cache_clear()
-    cpp_build.library.cache_clear()
+    forget()
     why = cpp_build.why_not()
-    cpp_build.library.cache_clear()
     assert why is not None and "did not compile" in why and "was not declared" in why and "\n" not in why

@@ -99,7 +99,7 @@ class Ops:
     """One implementation of each op, and in `names` which one it is.
 
     `pads_rows`: matrices must have a multiple of 8 rows, or `linear` rounds them in another way than larger ones.
-    `missing`: implementations for this device that cannot run here, with the reason.
+    `remarks`: on implementations for this device: why one cannot run here, or what was wrong before it could.
     """
 
     linear: Linear
@@ -114,7 +114,7 @@ class Ops:
     gather_blocks: GatherBlocks
     scatter_blocks: ScatterBlocks
     names: dict[str, str]
-    missing: dict[str, str]
+    remarks: dict[str, str]
 
 
 OPS = (
@@ -135,14 +135,14 @@ def choose_ops(device: torch.device, prefer: Mapping[str, str] | None = None) ->
         _check(op, name, device)
     here = [name for name in IMPLEMENTATIONS if _why_not(name, device) is None]
     names = {op: prefer.get(op) or next(name for name in here if hasattr(_module(name), op)) for op in OPS}
-    missing = {name: why for name, kinds in IMPLEMENTATIONS.items() if device.type in kinds and (why := _why_not(name, device))}
+    mine = [name for name, kinds in IMPLEMENTATIONS.items() if device.type in kinds]
     multiplies = _module(names["linear"])
     return Ops(
         **{op: getattr(_module(name), op) for op, name in names.items()},
         pack=multiplies.pack,
         pads_rows=multiplies.PADS_ROWS,
         names=names,
-        missing=missing,
+        remarks={name: said for name in mine if (said := _remark(name, device))},
     )
 
 
@@ -171,6 +171,12 @@ def _why_not(name: str, device: torch.device) -> str | None:
     if importlib.util.find_spec(name) is None:
         return f"{name} is not installed"
     return None
+
+
+def _remark(name: str, device: torch.device) -> str | None:
+    if why := _why_not(name, device):
+        return f"cannot run here: {why}"
+    return cpp_build.library().remark if name == "cpp" else None
 
 
 def _module(name: str) -> ModuleType:

@@ -17,7 +17,6 @@ from slotlab_kernels.batch import Batch
 from slotlab_kernels.ops.cpp_build import library
 
 PADS_ROWS = False
-PANEL = 32  # outputs that are packed together
 
 Kernel = Callable[..., None]
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
@@ -35,20 +34,21 @@ _SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
 @cache
 def _kernel(op: str, dtype: torch.dtype) -> Kernel:
     assert dtype in _TYPES, f"the C++ ops know no {dtype}"
-    kernel = library()[f"{op}_{_TYPES[dtype]}"]
+    kernel = library().kernels[f"{op}_{_TYPES[dtype]}"]
     kernel.argtypes, kernel.restype = _SIGNATURES[op], None
     return kernel
 
 
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """See Pack: panels of 32 outputs, each by units of inputs; zeros fill the last one."""
+    """See Pack: panels of outputs, each by units of inputs; zeros fill the last one."""
     rows, units = weight.shape[0], weight.shape[1] * weight.itemsize // 4
     assert units * 4 == weight.shape[1] * weight.itemsize, (
         f"the C++ ops need an even number of bf16 inputs, not {weight.shape[1]}"
     )
     weight = weight.contiguous()
-    packed = torch.empty(-(-rows // PANEL) * PANEL, weight.shape[1], dtype=weight.dtype)
-    kernel = library()["pack"]
+    panel = library().kernels["panel"]()
+    packed = torch.empty(-(-rows // panel) * panel, weight.shape[1], dtype=weight.dtype)
+    kernel = library().kernels["pack"]
     kernel.argtypes = (_POINTER, _POINTER, _LONG, _LONG)
     kernel(weight.data_ptr(), packed.data_ptr(), rows, units)
     return packed[:rows]

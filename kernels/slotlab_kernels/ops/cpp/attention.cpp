@@ -1,6 +1,6 @@
 // Paged attention: one item of work per run of query tokens and key head, by the same arithmetic in any batch.
 //
-// Keys are taken in tiles of 16, or as many as a block has, from position 0 of a block. A tile is read and transposed once for all
+// Keys are taken in tiles of a vector, or as many as a block has, from position 0 of a block. A tile is read and transposed once for all
 // queries of a run (consecutive tokens of a row, and the heads that share the key head). Online softmax over the tiles
 // (Milakov & Gimelshein, 2018). What a query computes does not depend on the others in its run.
 #include <algorithm>
@@ -15,7 +15,6 @@ namespace slotlab {
 
 constexpr long RUN = 48;              // queries that share a tile of keys, about
 constexpr float LOWEST = -1e30f;
-constexpr Ints LANE = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 
 // Sizes and strides, in numbers, of one call.
 struct Shape {
@@ -24,16 +23,17 @@ struct Shape {
     long table_width, window;
 };
 
-// Four perfect shuffles of 16 rows are a transposition.
+// Perfect shuffles of all rows, as many as a row has bits in its number, are a transposition.
 inline void transpose(Units (&rows)[LANES]) {
+    constexpr int HALF = LANES / 2;
+    const Ints even = lane() / 2 + (lane() & 1) * LANES, odd = even + HALF;
 #pragma GCC unroll 4
-    for (int round = 0; round < 4; round++) {
+    for (int round = 1; round < LANES; round *= 2) {
         Units other[LANES];
 #pragma GCC unroll 8
-        for (int i = 0; i < 8; i++) {
-            Units a = rows[i], b = rows[i + 8];
-            other[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            other[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+        for (int i = 0; i < HALF; i++) {
+            other[2 * i] = __builtin_shuffle(rows[i], rows[i + HALF], even);
+            other[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + HALF], odd);
         }
 #pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) rows[i] = other[i];
@@ -53,7 +53,7 @@ struct Worker {
     float scale;
     std::vector<uint32_t> q;                     // [queries, units]
     std::vector<Units> keys;                     // [units]: a lane per key
-    std::vector<Floats> values, out, weights;    // [16, vectors], [queries, vectors], [queries]: a lane per key
+    std::vector<Floats> values, out, weights;    // [LANES, vectors], [queries, vectors], [queries]: a lane per key
     std::vector<float> best, total;              // [queries]
 
     explicit Worker(const Shape& shape) : s(shape) {
@@ -117,7 +117,7 @@ struct Worker {
                 odd[i] = multiply_add<T>(odd[i], Units{} + from[i * units + u + 1], right);
             }
         }
-        Ints seen = (LANE >= int(lo)) & (LANE < int(hi));
+        Ints seen = (lane() >= int(lo)) & (lane() < int(hi));
         Floats fallen = {};
 #pragma GCC unroll 4
         for (int i = 0; i < R; i++) {

@@ -1,7 +1,7 @@
 // Matrix product with packed weights. Every output is one sum over K in one fixed order, whatever else is computed.
 //
-// Weights are packed in panels of 32 outputs: [N / 32][K units][32 outputs], so that a panel is read from memory once, in
-// order, and stays in the cache for all rows.
+// Weights are packed in panels of two vectors of outputs: [N / PANEL][K units][PANEL], so that a panel is read from memory once,
+// in order, and stays in the cache for all rows.
 #include <omp.h>
 
 #include "simd.h"
@@ -9,8 +9,8 @@
 namespace slotlab {
 
 constexpr int PANEL = 2 * LANES;
-constexpr int ROWS = 12;       // rows that are multiplied with a panel at once: their sums fill the registers
-constexpr int AHEAD = 8;       // units of a panel that are fetched before they are needed
+constexpr int ROWS = REGISTERS == 32 ? 12 : 6;  // rows that are multiplied with a panel at once: their sums fill the registers
+constexpr int AHEAD = 8;  // units of a panel that are fetched before they are needed
 
 template <class T, int M, class Out>
 inline void tile(const uint32_t* x, long stride, const uint32_t* panel, long units, const Floats* bias, Out* out, long ldo) {
@@ -76,7 +76,10 @@ using namespace slotlab;
 
 extern "C" {
 
-// weight [N, K units] -> packed [ceil(N / 32), K units, 32], zeros past N
+// How many outputs are packed together.
+long panel() { return PANEL; }
+
+// weight [N, K units] -> packed [ceil(N / PANEL), K units, PANEL], zeros past N
 void pack(const uint32_t* weight, uint32_t* packed, long N, long units) {
     long panels = (N + PANEL - 1) / PANEL;
 #pragma omp parallel for

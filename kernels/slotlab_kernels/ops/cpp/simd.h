@@ -1,4 +1,4 @@
-// Vectors of 16 fp32 lanes, bf16, and the 32-bit unit in which the kernels read numbers: one fp32 or two bf16.
+// Vectors as wide as the processor's registers, bf16, and the 32-bit unit in which the kernels read numbers: one fp32 or two bf16.
 // GCC's vector extensions, so that any processor can run it; with AVX512-BF16 two bf16 products are one instruction.
 #pragma once
 #include <cstdint>
@@ -9,11 +9,17 @@
 
 namespace slotlab {
 
-constexpr int LANES = 16;
-typedef float Floats __attribute__((vector_size(64)));
-typedef uint32_t Units __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+#if defined(__AVX512F__)
+constexpr int LANES = 16, REGISTERS = 32;
+#elif defined(__AVX2__)
+constexpr int LANES = 8, REGISTERS = 16;
+#else
+constexpr int LANES = 4, REGISTERS = 16;
+#endif
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Units __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 struct bf16 {
     uint16_t bits;
@@ -102,21 +108,26 @@ inline void store_part(Floats x, T* to, long count) {
     std::memcpy(to, part, count * sizeof(T));
 }
 
-// Over the 16 lanes, by halves: always in the same order.
+// 0, 1, 2 ... in the lanes.
+inline Ints lane() {
+    Ints index;
+    for (int i = 0; i < LANES; i++) index[i] = i;
+    return index;
+}
+
+// Over all lanes, by halves: always in the same order.
 inline float sum(Floats x) {
-    x += __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-    x += __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-    x += __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-    return x[0] + x[1];
+#pragma GCC unroll 4
+    for (int half = LANES / 2; half > 0; half /= 2) x += __builtin_shuffle(x, lane() ^ half);
+    return x[0];
 }
 
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 
 inline float largest(Floats x) {
-    x = larger(x, __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-    x = larger(x, __builtin_shufflevector(x, x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-    x = larger(x, __builtin_shufflevector(x, x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-    return x[0] > x[1] ? x[0] : x[1];
+#pragma GCC unroll 4
+    for (int half = LANES / 2; half > 0; half /= 2) x = larger(x, __builtin_shuffle(x, lane() ^ half));
+    return x[0];
 }
 
 // e^x, 2e-7 relative, clamped to |x| <= 87; NaN stays NaN. ln 2 in two parts (Cody & Waite, 1980).
