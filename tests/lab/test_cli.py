@@ -18,6 +18,7 @@ REPEATABLE = (
     "requests.parquet",
     "steps.parquet",
     "slots.parquet",
+    "arrivals.parquet",
     "series.parquet",
     "curve.json",
     "curve.csv",

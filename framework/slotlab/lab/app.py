@@ -13,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from slotlab.errors import UserError
-from slotlab.lab.config import conf_dir
+from slotlab.lab.config import build_part, conf_dir
 from slotlab.lab.folder import new_run_id
 from slotlab.lab.help import offer_help
 from slotlab.lab.plugins import plugins
@@ -22,8 +22,8 @@ from slotlab.lab.sweep import Sweep, swept_keys, swept_name
 from slotlab.lab.words import refuse_words
 
 
-def run_app(words: list[str]) -> int:
-    """Compose and run, once or in a sweep. However a sweep ends, its table and figures are written."""
+def run_app(words: list[str], config: str = "config") -> int:
+    """Compose and run, once or in a sweep, `config` under the words. However a sweep ends, its table and figures are written."""
     refuse_words(words)
     words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))  # argparse takes it at the front only
     sys.argv[1:] = words  # where Hydra looks
@@ -31,7 +31,7 @@ def run_app(words: list[str]) -> int:
     name, sweep = new_run_id(), Sweep(swept_keys(words))
     OmegaConf.register_new_resolver("run_id", lambda: name, use_cache=True, replace=True)
 
-    @hydra.main(version_base="1.3", config_path=conf_dir(), config_name="config")
+    @hydra.main(version_base="1.3", config_path=conf_dir(), config_name=config)
     def job(cfg: DictConfig) -> None:
         run_job(cfg, sweep)
 
@@ -63,7 +63,7 @@ def run_job(cfg: DictConfig, sweep: Sweep) -> None:
         choices=choices,
         plugins=plugins().versions(),
     )
-    if choose_native(cfg, choices, list(settings.overrides.task)):
+    if settings.job.config_name == "config" and choose_native(cfg, choices, list(settings.overrides.task)):
         choices["load"] = "native"
     if many:
         sweep.run(cfg, place)
@@ -80,12 +80,19 @@ def choose_native(cfg: DictConfig, choices: dict[str, str], overrides: list[str]
     """A workload with times of its own is served at those times, unless a load was asked for; says so."""
     from slotlab.lab.progress import console
 
-    kind = OmegaConf.get_type(cfg.workload)
     asked = any(word.lstrip("+~").startswith(("load=", "load.")) for word in overrides)
-    if asked or choices["load"] != "rates" or not getattr(kind, "own_times", False):
+    if asked or choices["load"] != "rates" or not has_own_times(cfg.workload):
         return False
     native = ConfigStore.instance().load("load/native.yaml").node
     OmegaConf.set_struct(cfg, False)
     cfg.load = native
     console.print(f"load=native: workload={choices['workload']} has times of its own (load=rates scales them)")
     return True
+
+
+def has_own_times(node: DictConfig) -> bool:
+    """Whether the workload has; one that cannot be built says why when the run is built."""
+    try:
+        return bool(build_part(node, "workload").own_times)
+    except UserError:
+        return False

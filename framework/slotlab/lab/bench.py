@@ -22,9 +22,10 @@ from slotlab.core.scheduler import Scheduler
 from slotlab.errors import PluginError, UserError, blame
 from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, overrides
 from slotlab.lab.config import Lab, build, science
-from slotlab.lab.folder import read_json, write_json
+from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
 from slotlab.lab.saturation import Saturation, concatenate, saturation
+from slotlab.reading import read_json
 from slotlab.record.recorder import Recorder
 from slotlab.record.seats import Seats
 from slotlab.request import Status

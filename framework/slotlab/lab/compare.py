@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 from slotlab.errors import UserError
-from slotlab.lab.folder import read_json
 from slotlab.lab.progress import console
 from slotlab.lab.report import cell, print_table
 from slotlab.lab.summary import Finished
+from slotlab.reading import read_json
 from slotlab.record.contrasts import Contrast, Measured, contrasts
 from slotlab.record.slo import SLO
 

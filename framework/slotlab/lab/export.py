@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slotlab.errors import UserError
-from slotlab.lab.folder import read_json, write_json
+from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
+from slotlab.reading import read_json
 from slotlab.record.decomposition import PARTS, decompose
 from slotlab.record.latency import request_latencies
 from slotlab.record.schema import TABLES, read_table

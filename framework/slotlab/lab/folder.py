@@ -43,11 +43,6 @@ def write_json(path: Path, value: Any) -> None:
     partial.replace(path)
 
 
-def read_json(path: Path) -> Any:
-    """What `write_json` wrote."""
-    return json.loads(path.read_text())
-
-
 def write_curve(folder: Path, rows: Sequence[Row]) -> None:
     """One row per load point, as `curve.json` and `curve.csv`; what is undefined is missing, or an empty field."""
     write_json(folder / "curve.json", list(rows))

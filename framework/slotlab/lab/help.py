@@ -13,7 +13,7 @@ from slotlab.lab.plugins import GROUPS, plugins
 USAGE = """slotlab [GROUP=CHOICE ...] [OPTION=VALUE ...]    run; several values and -m: a sweep
 slotlab experiment=NAME                         a named sweep
 slotlab plugins [--json]                        all choices, and what is broken
-slotlab rerun RUN [GROUP=CHOICE ...] [...]      the requests of a run again, under its composition but for what is asked
+slotlab rerun RUN [GROUP=CHOICE ...] [--lossy]  the requests of a run again, under its composition but for what is asked
 slotlab compare RUN RUN [RUN ...] [--floor RUN] what differs beyond the noise; RUN: the folder of a run, or of a sweep
 slotlab export RUN --format F [--out DIR]       a run's tables as csv, json or parquet
 slotlab ui [--port N] [--uri URI]               MLflow on this machine, with the links to the curves

@@ -1,73 +1,89 @@
-"""`slotlab rerun RUN`: a run's requests again, at the same times, under its own composition or under another."""
+"""`slotlab rerun RUN`: a run's requests again, under its own composition and load or under another."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from omegaconf import OmegaConf
+from hydra.core.config_store import ConfigStore
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from slotlab.errors import UserError
 from slotlab.lab.app import run_app
-from slotlab.lab.config import SCIENCE
-from slotlab.lab.folder import read_json
+from slotlab.lab.config import SCIENCE, conf_dir
 from slotlab.lab.plugins import GROUPS
+from slotlab.reading import must_have, read_json, read_yaml
+from slotlab.record.arrivals import LOST
+
+NAME = "rerun"  # of the composition that takes the place of conf/config.yaml
+META = {"choices": dict, "weights": dict}
 
 
 def rerun(words: list[str]) -> int:
-    """`slotlab rerun RUN [words]`: the exit code of the run that `rerun_words` asks for."""
-    return run_app(rerun_words(words))
+    """Run what the run `words[0]` ran, but for what the other words ask. Raises UserError if there is no such run.
 
-
-def rerun_words(words: Sequence[str]) -> list[str]:
-    """The words of a run that serves what the run `words[0]` served.
-
-    Choices and options are those of that run, except in the groups for which the other words name a choice; its load was
-    spent in making the times. Raises UserError if there is no such run.
+    The run's config is composed as it is stored, value by value; only what the user typed is parsed as words. `--lossy`:
+    from its table of requests alone, where the record has no more.
     """
-    if not words or "=" in words[0] or words[0].startswith("-"):
+    lossy, rest = "--lossy" in words, [word for word in words if word != "--lossy"]
+    folder = run_folder(rest, lossy)
+    asked = {parsed.key_or_group for parsed in OverridesParser.create().parse_overrides([w for w in rest[1:] if w[:1] != "-"])}
+    if "workload" in asked:
+        raise UserError("rerun: workload: must be that of the run, whose requests are served again")
+    ConfigStore.instance().store(name=NAME, node=composition(folder, asked, lossy), provider="slotlab")
+    return run_app(rest[1:], NAME)
+
+
+def run_folder(words: Sequence[str], lossy: bool) -> Path:
+    """The folder that is named first: any path that exists."""
+    path = Path(words[0]) if words else Path()
+    if not words or (not path.exists() and ("=" in words[0] or words[0].startswith("-"))):
         raise UserError("rerun: must be followed by the folder of a run, as in `slotlab rerun slotlab-runs/... policy=sjf`")
-    folder, others = Path(words[0]).absolute(), list(words[1:])
     for name in ("meta.json", "config.yaml", "requests.parquet"):
-        if not (folder / name).is_file():
+        if not (path / name).is_file():
             raise UserError(f"rerun {words[0]}: must be the folder of a run (there is no {name} in it)")
-    config = cast("dict[str, Any]", OmegaConf.to_container(OmegaConf.load(folder / "config.yaml")))
-    asked = {word.partition("=")[0].lstrip("+") for word in others}
-    own = [*composition(read_json(folder / "meta.json")["choices"], config, {*asked, "workload", "load"})]
-    own += ["load=native", "workload=rerun", f"workload.path={quoted(str(folder))}", *weights(config["workload"])]
-    return [*(word for word in own if word.partition("=")[0] not in asked), *others]  # the last word counts
+    if not lossy and not (path / "arrivals.parquet").is_file():
+        raise UserError(f"rerun {words[0]}: it has no arrivals.parquet, so {LOST} would be lost; --lossy serves what is left")
+    return path.absolute()
 
 
-def composition(choices: Mapping[str, str], config: Mapping[str, Any], but: set[str]) -> Iterator[str]:
-    """The choice of each group, and its options; without the groups `but`."""
+def composition(folder: Path, asked: set[str], lossy: bool) -> dict[str, Any]:
+    """conf/config.yaml with the choices and the values of the run in `folder`, but not those of groups that are `asked` for."""
+    meta, config = must_have(read_json(folder / "meta.json"), META, folder / "meta.json"), read_yaml(folder / "config.yaml")
+    values = {key: config[key] for key in SCIENCE if key in config}
+    choices = {group: choice for group, choice in meta["choices"].items() if group in values} | {"workload": "rerun"}
+    values["workload"] = {"path": str(folder), "lossy": lossy, "weights": meta["weights"] if lossy else {}}
+    choices["load"], values["load"] = again(choices["load"], values["load"], read_json(folder / "curve.json"), lossy)
+    choices["modifier"] = re.findall(r"\w+", choices["modifier"])
+    base = read_yaml(Path(conf_dir(), "config.yaml"))
     groups = {group for group, _ in GROUPS.values()}
-    for key in SCIENCE:
-        if key not in but and key in config:
-            if key in groups:
-                yield f"{key}={choices[key]}"
-            value = config[key]
-            options = {f"{key}.{name}": option for name, option in value.items()} if isinstance(value, dict) else {key: value}
-            yield from map(word_for, options, options.values())
+    kept = {key: literal(value) for key, value in values.items() if key not in groups & asked}
+    return base | kept | {"defaults": [chosen(entry, choices) for entry in base["defaults"]]}
 
 
-def weights(workload: Mapping[str, Any]) -> list[str]:
-    """What the tenants weighed: it is in the config alone."""
-    tenants = {tenant["name"]: tenant["weight"] for tenant in workload.get("tenants", ()) if isinstance(tenant, dict)}
-    found = {name: weight for name, weight in {**workload.get("weights", {}), **tenants}.items() if weight != 1}
-    return [word_for("workload.weights", found)] if found else []
+def again(choice: str, load: dict[str, Any], curve: Sequence[Mapping[str, Any]], lossy: bool) -> tuple[str, dict[str, Any]]:
+    """The load that presses as the run's did, by name and options: rates that it measured are given."""
+    common: dict[str, Any] = {name: load[name] for name in ("repeats", "max_seconds", "ref_rate") if name in load}
+    if lossy:  # was spent in making the times
+        return "native", common | {"ref_rate": None}
+    rates = [row["rate"] for row in curve if "rate" in row]
+    if load.get("rates") or not rates or len(rates) < len(curve):
+        return choice, load
+    return (choice, load | {"rates": rates}) if "rates" in load else ("rates", common | {"rates": rates})
 
 
-def word_for(name: str, value: Any) -> str:
-    """`name=value`; keys of a mapping that are not there yet ask Hydra for `++`."""
-    return f"{'++' if isinstance(value, dict) and value else ''}{name}={quoted(value)}"
+def chosen(entry: Any, choices: Mapping[str, Any]) -> Any:
+    """An entry of the list of defaults, with another choice if it is of a group in `choices`."""
+    group = next(iter(entry)) if isinstance(entry, dict) else ""
+    return {group: choices[group]} if group in choices else entry
 
 
-def quoted(value: Any) -> str:
-    """A value in the grammar of Hydra's command line."""
+def literal(value: Any) -> Any:
+    """A plain value as OmegaConf reads it back: `${` in a string begins no interpolation."""
     if isinstance(value, dict):
-        return "{" + ",".join(f"{key}:{quoted(child)}" for key, child in value.items()) + "}"
+        return {key: literal(child) for key, child in value.items()}
     if isinstance(value, list):
-        return "[" + ",".join(map(quoted, value)) + "]"
-    return json.dumps(value)
+        return [literal(child) for child in value]
+    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", value) if isinstance(value, str) else value

@@ -106,6 +106,8 @@ class Run:
                     console.print(f"mlflow: {link}")
 
     def _measure(self, tracker: Tracker) -> None:
+        from slotlab.record.arrivals import arrivals_table
+        from slotlab.record.schema import write_table
         from slotlab.record.series import by_name
 
         lab, place = self.lab, self.place
@@ -113,6 +115,7 @@ class Run:
         self.meta["engine"] = dict(lab.engine.open(lab.model))
         bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
         arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]
+        write_table(arrivals_table(arrivals), place.folder / "arrivals.parquet")
         self.meta |= {"workload": dict(lab.workload.facts()), "workload_digest": digest(arrivals)}
         if len(arrivals) > 1 and arrivals[0] == arrivals[1]:
             self.meta["workload"]["repeats"] = "the same requests each time: their spread is the engine's noise alone"
@@ -206,6 +209,7 @@ class Run:
             "oracle": lab.predictor.oracle,
             "time_unit": lab.engine.time_unit,
             "real": lab.engine.real,  # whose runs have noise
+            "own_times": bool(lab.workload.own_times),
             "cache": "reset",  # before each point and repeat, by `Engine.begin`
             "facts": facts(),
         }

@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 
 from slotlab.errors import UserError
-from slotlab.lab.folder import read_json, write_json
+from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
 from slotlab.lab.report import print_table
+from slotlab.reading import read_json
 from slotlab.record.charts import draw_curves, draw_slots
 from slotlab.record.schema import read_table
 from slotlab.record.statistics import Comparison, compare, describe

@@ -14,9 +14,10 @@ from omegaconf import DictConfig
 
 from slotlab.errors import PluginError, UserError
 from slotlab.lab.complaints import ConfigError, explain
-from slotlab.lab.folder import make_folder, read_json, write_json
+from slotlab.lab.folder import make_folder, write_json
 from slotlab.lab.progress import console
 from slotlab.lab.run import Place, Run
+from slotlab.reading import read_json
 from slotlab.tracking import TrackingError
 
 

@@ -12,20 +12,46 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slotlab.errors import UserError
+from slotlab.reading import reading
 
 SCHEMA_VERSION = "2"  # of the columns below
 METRICS_VERSION = "1"  # of the formulas in slotlab.record.metrics: runs of different versions are not compared
 
 
+POINT, REPEAT = ("point", pa.int32()), ("repeat", pa.int32())
+
+
 def _schema(table: str, *fields: tuple[str, pa.DataType], nullable: tuple[str, ...] = ()) -> pa.Schema:
-    head = (("point", pa.int32()), ("repeat", pa.int32()))
-    columns = [pa.field(name, kind, nullable=name in nullable) for name, kind in (*head, *fields)]
+    columns = [pa.field(name, kind, nullable=name in nullable) for name, kind in fields]
     metadata = {"table": table, "schema_version": SCHEMA_VERSION, "metrics_version": METRICS_VERSION}
     return pa.schema(columns, metadata=metadata)
 
 
+# What the workload drew, before any load: with it alone a run can be served again. A row per repeat and `Arrival`.
+ARRIVALS = _schema(
+    "arrivals",
+    REPEAT,
+    ("id", pa.int64()),  # index among the arrivals of its repeat
+    ("time", pa.float64()),  # own seconds of a workload with `own_times` (see meta.json); else in mean gaps
+    ("prompt_tokens", pa.int64()),
+    ("max_tokens", pa.int64()),
+    ("output_tokens", pa.int64()),  # missing: nobody knows
+    ("tenant", pa.string()),
+    ("priority", pa.int64()),
+    ("deadline", pa.float64()),  # after the arrival
+    ("weight", pa.float64()),
+    ("prefix_group", pa.string()),  # a name: traces number their groups beyond 64 bits
+    ("prefix_tokens", pa.int64()),
+    ("follows", pa.int64()),  # id of the request whose prompt and answer this prompt begins with
+    ("think", pa.float64()),
+    ("text", pa.string()),  # the prompt in words, as JSON: a string, or [role, words] for each message
+    nullable=("output_tokens", "deadline", "prefix_group", "follows", "text"),
+)
+
 REQUESTS = _schema(
     "requests",
+    POINT,
+    REPEAT,
     ("id", pa.int64()),
     ("seq", pa.int64()),  # order of submission
     ("tenant", pa.string()),
@@ -53,6 +79,8 @@ REQUESTS = _schema(
 
 STEPS = _schema(
     "steps",
+    POINT,
+    REPEAT,
     ("step", pa.int64()),
     ("start", pa.float64()),
     ("duration", pa.float64()),
@@ -74,6 +102,8 @@ STEPS = _schema(
 
 SLOTS = _schema(
     "slots",
+    POINT,
+    REPEAT,
     ("step", pa.int64()),
     ("slot", pa.int64()),
     ("request", pa.int64()),
@@ -84,6 +114,8 @@ SLOTS = _schema(
 # Facts of the wall clock are kept apart, so that the other files are byte-identical when a virtual run is repeated.
 HOST = _schema(
     "host",
+    POINT,
+    REPEAT,
     ("step", pa.int64()),
     ("plan_ms", pa.float64()),
     ("commit_ms", pa.float64()),
@@ -92,6 +124,8 @@ HOST = _schema(
 
 DECISIONS = _schema(
     "decisions",
+    POINT,
+    REPEAT,
     ("step", pa.int64()),
     ("request", pa.int64()),
     ("reason", pa.string()),  # why it got no token in this step
@@ -99,12 +133,22 @@ DECISIONS = _schema(
 
 SERIES = _schema(
     "series",
+    POINT,
+    REPEAT,
     ("second", pa.float64()),  # where the interval begins; it ends where the next one does
     ("name", pa.string()),  # queue_depth | running | kv_used | step_tokens | service_<tenant>
     ("value", pa.float64()),
 )
 
-TABLES = {"requests": REQUESTS, "steps": STEPS, "slots": SLOTS, "host": HOST, "decisions": DECISIONS, "series": SERIES}
+TABLES = {
+    "arrivals": ARRIVALS,
+    "requests": REQUESTS,
+    "steps": STEPS,
+    "slots": SLOTS,
+    "host": HOST,
+    "decisions": DECISIONS,
+    "series": SERIES,
+}
 
 
 def write_table(table: pa.Table, path: Path) -> None:
@@ -121,14 +165,24 @@ def write_table(table: pa.Table, path: Path) -> None:
     pq.write_table(joined, path, compression="zstd", row_group_size=1 << 20, store_schema=True)
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """The table in `path`. Missing numbers are NaN, `token_times` are arrays.
-
-    Raises UserError if it was written with another schema version.
-    """
-    table = pq.read_table(path)
-    version = (table.schema.metadata or {}).get(b"schema_version", b"none").decode()
+def load_table(path: Path) -> pa.Table:
+    """The table in `path`, whose stem names its schema. Raises UserError if it is none, or of another schema version."""
+    schema = TABLES[path.stem]
+    with reading(path, "Parquet file"):
+        table = pq.ParquetFile(path).read()
+    version = (table.schema.metadata or {}).get(b"schema_version", b"none").decode(errors="replace")
     if version != SCHEMA_VERSION:
         raise UserError(f"{path}: schema_version={version}: must be {SCHEMA_VERSION}")
-    frame: pd.DataFrame = table.to_pandas()
+    for field in schema:
+        found = table.schema.field(field.name).type if field.name in table.schema.names else "missing"
+        if found != field.type:
+            raise UserError(f"{path}: the column {field.name} is {found}: must be {field.type}")
+        if not field.nullable and table[field.name].null_count:
+            raise UserError(f"{path}: {table[field.name].null_count} values of {field.name} are missing")
+    return table
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The table in `path`. Missing numbers are NaN, `token_times` are arrays. Raises UserError as `load_table` does."""
+    frame: pd.DataFrame = load_table(path).to_pandas()
     return frame

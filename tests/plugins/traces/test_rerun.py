@@ -38,7 +38,7 @@ def test_a_rerun_can_be_rerun_and_keeps_its_weights(slotlab):
     second = slotlab("rerun", str(first.folder))
     third = slotlab("rerun", str(second.folder))
     assert third.code == 0, third.err
-    assert "light: 3" in (third.folder / "config.yaml").read_text()
+    assert json.loads((third.folder / "meta.json").read_text())["weights"] == {"heavy": 1.0, "light": 3.0}
     pd.testing.assert_frame_equal(requests(first.folder), requests(third.folder))
 
 
@@ -51,19 +51,23 @@ def test_a_run_on_the_real_engine_can_be_rerun_on_the_simulated_one(slotlab):
     assert slotlab("rerun", str(first.folder)).code == 0
 
 
-def test_of_several_points_one_must_be_named(slotlab):
-    folder = str(slotlab("engine=simulated", "workload.requests=5", "load.rates=[10,20]").folder)
-    said = slotlab("rerun", folder)
-    assert said.code == 2 and said.err == "slotlab: workload.point=None: must be one of 0, 1\n"
-    assert slotlab("rerun", folder, "workload.point=5").err == "slotlab: workload.point=5: must be one of 0, 1\n"
-    assert slotlab("rerun", folder, "workload.point=1").code == 0
+def test_of_several_points_one_may_be_named_whose_requests_come_when_they_were_sent(slotlab):
+    folder = slotlab("engine=simulated", "workload.requests=5", "load.rates=[10,20]").folder
+    assert slotlab("rerun", str(folder), "workload.point=5").err == "slotlab: workload.point=5: must be one of 0, 1\n"
+    again = slotlab("rerun", str(folder), "workload.point=1", "load=native")
+    assert again.code == 0, again.err
+    first = requests(folder)
+    pd.testing.assert_frame_equal(
+        first[first["point"] == 1].drop(columns="point").reset_index(drop=True), requests(again.folder).drop(columns="point")
+    )
 
 
-def test_requests_that_were_rejected_are_dropped_for_nobody_knows_their_answers_length(slotlab):
+def test_requests_that_were_rejected_are_asked_for_again(slotlab):
     words = ("workload=explicit", "workload.lengths=[2,2]", "workload.prompts=[5,700]", "engine.num_blocks=40")
     first = slotlab("engine=simulated", *words)
-    again = slotlab("rerun", str(first.folder))
-    assert "rows read 2 = 1 emitted + 1 rejected" in again.out
+    again = slotlab("rerun", str(first.folder), "engine.num_blocks=80")
+    assert [*requests(first.folder)["status"]] == ["finished", "rejected"]
+    assert [*requests(again.folder)["status"]] == ["finished", "finished"]
 
 
 def test_a_sweep_over_policies_may_follow_a_run(slotlab):
@@ -89,5 +93,5 @@ def test_what_is_no_run_is_refused(slotlab, words, line):
 def test_a_file_that_is_no_record_is_refused(slotlab, tmp_path):
     path = tmp_path / "requests.parquet"
     path.write_text("text")
-    said = slotlab("engine=simulated", "workload=rerun", f"workload.path={path}")
-    assert said.code == 2 and said.err.startswith(f"slotlab: {path}: row 1: is no parquet") and said.err.count("\n") == 1
+    said = slotlab("engine=simulated", "workload=rerun", f"workload.path={path}", "workload.lossy=true")
+    assert said.code == 2 and said.err.startswith(f"slotlab: {path}: is no Parquet file") and said.err.count("\n") == 1
