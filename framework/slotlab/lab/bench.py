@@ -16,10 +16,11 @@ from typing import Any
 from filelock import FileLock
 from omegaconf import DictConfig
 
+from slotlab.arrivals import check_arrivals
 from slotlab.core.blocks import BlockPool
 from slotlab.core.prefix import PrefixPool
 from slotlab.core.scheduler import Scheduler
-from slotlab.errors import PluginError, UserError, blame
+from slotlab.errors import UserError, blame
 from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, overrides
 from slotlab.lab.config import Lab, build, science
 from slotlab.lab.folder import write_json
@@ -32,7 +33,7 @@ from slotlab.request import Status
 from slotlab.serve import serve
 from slotlab.sources import source
 from slotlab.streams import Streams
-from slotlab.workload import Arrival, Load, Point, Workload
+from slotlab.workload import Arrival, Load, Point
 
 SLOT_CHART_CELLS = 200_000  # most cells (slot x step) that are written down without being asked
 
@@ -193,20 +194,3 @@ class Bench:
         if not ends:
             raise UserError("load: the capacity cannot be measured, for every request of the workload was rejected")
         return saturation(ends, len(probe))
-
-
-def check_arrivals(workload: Workload, arrivals: Sequence[Arrival]) -> None:
-    """Refuse a workload that draws nothing, or what no client could send."""
-    if not arrivals:
-        raise UserError("workload: it is empty")
-    before = 0.0
-    for i, arrival in enumerate(arrivals):
-        if not isinstance(arrival, Arrival):
-            raise PluginError(workload, i, f"draw gave {arrival!r}: must be an Arrival")
-        if not before <= arrival.time < math.inf:
-            raise PluginError(workload, i, f"draw gave the time {arrival.time} after {before}: must be finite and in order")
-        prompt = arrival.prompt_tokens if arrival.text is None else 1  # the engine counts words
-        counts = (prompt, arrival.max_tokens, 1 if arrival.output_tokens is None else arrival.output_tokens)
-        if not all(isinstance(count, int) and count >= 1 for count in counts):
-            raise PluginError(workload, i, f"draw gave prompt, max and output tokens {counts}: must be whole and at least 1")
-        before = arrival.time
