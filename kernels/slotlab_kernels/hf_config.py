@@ -1,19 +1,17 @@
 """Reads the config.json of a Hugging Face model folder."""
 
 import json
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
-from slotlab_kernels.rope import LinearRope, Llama3Rope, RopeScaling, YarnRope
+from slotlab_kernels.hf_rope import rope
+from slotlab_kernels.json_values import flag, number, whole
+from slotlab_kernels.rope import YarnRope
 from slotlab_kernels.shape import LlamaShape, ModelFileError
 
 CONFIG = "config.json"
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 """The values of model_type that the one forward pass computes. Llama 2 and 3 and SmolLM2 are `llama`."""
-
-SCALINGS: dict[str, type[LinearRope | Llama3Rope | YarnRope]] = {"linear": LinearRope, "llama3": Llama3Rope, "yarn": YarnRope}
-_NO_SCALING = {"rope_type", "type", "rope_theta"}
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -22,7 +20,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path}: is not JSON ({error})") from None
     if not isinstance(content, dict):
         raise ModelFileError(f"{path}: holds no JSON object")
@@ -38,72 +36,72 @@ def folder_shape(folder: Path) -> LlamaShape:
         return _shape(config)
     except KeyError as error:
         raise ModelFileError(f"{path}: has no {error}") from None
-    except (TypeError, ValueError, ZeroDivisionError) as error:
+    except (ValueError, OverflowError) as error:
         raise ModelFileError(f"{path}: {error}") from None
 
 
 def _shape(config: dict[str, Any]) -> LlamaShape:
-    family, heads, positions = config["model_type"], config["num_attention_heads"], config["max_position_embeddings"]
-    scaling = _scaling(config)
+    """Where a family has a default of its own, a config that leaves the key out means that one."""
+    family, heads, positions = (
+        config["model_type"],
+        whole(config, "num_attention_heads"),
+        whole(config, "max_position_embeddings"),
+    )
+    theta, scaling = rope(config)
     if isinstance(scaling, YarnRope):  # the config tells how far the model reaches without it
         positions = max(positions, int(scaling.factor * scaling.original_max_position_embeddings))
-    # where the family has a default of its own, a config that leaves the key out means that one
-    head_dim = config.get("head_dim") or (128 if family == "qwen3" else config["hidden_size"] // heads)
+    alike = family == "llama" and config.get("num_key_value_heads") is None
     return LlamaShape(
-        vocab=config["vocab_size"],
-        hidden=config["hidden_size"],
-        layers=config["num_hidden_layers"],
+        vocab=whole(config, "vocab_size"),
+        hidden=whole(config, "hidden_size"),
+        layers=whole(config, "num_hidden_layers"),
         heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=head_dim,
-        intermediate=config["intermediate_size"],
-        rope_theta=float(_rope(config).get("rope_theta", 10_000.0)),
-        norm_eps=float(config["rms_norm_eps"]),
+        kv_heads=heads if alike else whole(config, "num_key_value_heads"),
+        head_dim=_head_dim(config),
+        intermediate=whole(config, "intermediate_size"),
+        rope_theta=theta,
+        norm_eps=number(config, "rms_norm_eps"),
         max_context=positions,
-        tied=bool(config.get("tie_word_embeddings", False)),
+        tied=flag(config, "tie_word_embeddings"),
         qkv_bias=family == "qwen2",
         qk_norm=family == "qwen3",
-        window=(config.get("sliding_window", 4096) or 0) if family == "mistral" else 0,
+        window=_window(config),
         rope_scaling=scaling,
     )
 
 
-def _rope(config: dict[str, Any]) -> dict[str, Any]:
-    """The RoPE settings: `rope_parameters` since transformers 5, keys of the config itself before."""
-    old = {"rope_theta": config["rope_theta"]} if "rope_theta" in config else {}
-    return old | (config.get("rope_scaling") or {}) | (config.get("rope_parameters") or {})
+def _head_dim(config: dict[str, Any]) -> int:
+    family, hidden, heads = config["model_type"], whole(config, "hidden_size"), whole(config, "num_attention_heads")
+    if family == "qwen3":
+        return whole(config, "head_dim", 128)
+    given = config.get("head_dim") is not None
+    if hidden % heads and (family == "llama" or not given):
+        raise ValueError(f"hidden_size ({hidden}) must be a multiple of num_attention_heads ({heads})")
+    return whole(config, "head_dim") if given else hidden // heads
 
 
-def _scaling(config: dict[str, Any]) -> RopeScaling | None:
-    """The stretching of RoPE; ValueError names a kind or a setting that is not supported."""
-    rope = _rope(config)
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    settings = {key: value for key, value in rope.items() if key not in _NO_SCALING and value is not None}
-    if settings.pop("partial_rotary_factor", 1.0) != 1.0:
-        raise ValueError("partial_rotary_factor is not supported; supported: 1.0")
-    if kind == "default":
-        return None
-    if kind not in SCALINGS:
-        raise ValueError(f"rope_scaling {kind!r} is not supported; supported: {', '.join(SCALINGS)}")
-    known = {field.name: field.default is MISSING for field in fields(SCALINGS[kind])}
-    if "original_max_position_embeddings" in known:
-        settings.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
-    for key in sorted(settings.keys() - known.keys()):
-        raise ValueError(f"{key} of rope_scaling {kind!r} is not supported; supported: {', '.join(sorted(known))}")
-    for key in (key for key, needed in known.items() if needed and key not in settings):
-        raise ValueError(f"rope_scaling {kind!r} has no {key}")
-    return SCALINGS[kind](**settings)
+def _window(config: dict[str, Any]) -> int:
+    """Only Mistral's layers obey it."""
+    mistral = config["model_type"] == "mistral"
+    if config.get("sliding_window", 4096) is None:
+        return 0
+    window = whole(config, "sliding_window", 4096)
+    return window if mistral else 0
 
 
 def _refuse_unsupported(config: dict[str, Any]) -> None:
     """ValueError for everything that the one forward pass does not compute."""
-    if config.get("model_type") not in FAMILIES:
-        raise ValueError(f"model_type {config.get('model_type')!r} is not supported; supported: {', '.join(FAMILIES)}")
+    family = config.get("model_type")
+    if family not in FAMILIES:
+        raise ValueError(f"model_type {family!r} is not supported; supported: {', '.join(FAMILIES)}")
     if config.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act {config['hidden_act']!r} is not supported; supported: 'silu'")
-    for key in ("attention_bias", "mlp_bias", "quantization_config", "use_sliding_window"):
-        if config.get(key):
+    for key in ("attention_bias", "mlp_bias", "use_sliding_window"):
+        if flag(config, key):
             raise ValueError(f"{key} is not supported")
-    for kind in config.get("layer_types") or ():
-        if kind != "full_attention":
-            raise ValueError(f"layer_types {kind!r} is not supported; supported: 'full_attention'")
+    for key in ("quantization_config", "compression_config", "text_config"):
+        if config.get(key) is not None:
+            raise ValueError(f"{key} is not supported")
+    kinds = config.get("layer_types")
+    if kinds is not None and (family == "mistral" or kinds != ["full_attention"] * whole(config, "num_hidden_layers")):
+        raise ValueError(f"layer_types {kinds!r} is not supported; supported: 'full_attention' for every layer, not for mistral")

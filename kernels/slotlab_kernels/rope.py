@@ -5,7 +5,7 @@ The fields of a scaling have the names of its keys in a Hugging Face config. Pla
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from math import ceil, floor, log, pi
+from math import ceil, floor, inf, log, pi
 
 
 class RopeScaling(ABC):
@@ -13,7 +13,7 @@ class RopeScaling(ABC):
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value > 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf):
                 raise ValueError(f"{name} of the RoPE scaling must be a positive number, not {value!r}")
 
     @property
@@ -96,7 +96,7 @@ class RopeFactors(RopeScaling):
     factors: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        if not all(factor > 0 for factor in self.factors):
+        if not all(0 < factor < inf for factor in self.factors):
             raise ValueError("the RoPE factors must be positive numbers")
 
     def divisors(self, theta: float, head_dim: int) -> list[float]:

@@ -1,8 +1,11 @@
 """The shape of a Llama-family decoder: everything about a model but its weights."""
 
 from dataclasses import dataclass
+from math import inf
 
 from slotlab_kernels.rope import RopeScaling
+
+_MOST_POSITIONS = 2**24
 
 
 class ModelFileError(ValueError):
@@ -37,14 +40,18 @@ class LlamaShape:
     def __post_init__(self) -> None:
         for name in ("vocab", "hidden", "layers", "heads", "kv_heads", "head_dim", "intermediate", "max_context"):
             value = getattr(self, name)
-            if not isinstance(value, int) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
         if self.heads % self.kv_heads:
             raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.head_dim % 2:
             raise ValueError(f"head_dim must be even, not {self.head_dim}: RoPE turns pairs")
-        if not self.rope_theta > 1:
-            raise ValueError(f"rope_theta must be above 1, not {self.rope_theta}")
+        if self.max_context > _MOST_POSITIONS:
+            raise ValueError(f"max_context must be at most {_MOST_POSITIONS}, not {self.max_context}: positions are fp32")
+        if not 1 < self.rope_theta < inf:
+            raise ValueError(f"rope_theta must be a finite number above 1, not {self.rope_theta}")
+        if not 0 < self.norm_eps < inf:
+            raise ValueError(f"norm_eps must be a finite number above 0, not {self.norm_eps}")
         if not isinstance(self.window, int) or self.window < 0:
             raise ValueError(f"window must be a whole number of tokens, or 0 for no window, not {self.window!r}")
 
