@@ -213,7 +213,12 @@ class Admission:
         return Accept()
 
     def reserve(self, req: RequestView, view: View) -> int | None:
-        """Tokens of KV to allocate at once; None: it may not start now. The core raises it to what the first chunk needs."""
+        """Tokens of KV to allocate at once; the core raises it to what the first chunk needs.
+
+        None: it may not start now, for a reserve of the admission's own. A plain shortage is for the core to see, which may skip
+        or displace: ask for what is to be committed, whether or not there is room. `view.blocks_to_start` says how much a start
+        takes. Where requests are about to be displaced, the view is what it would be without them.
+        """
         return req.prompt_tokens + req.emitted
 
     def quiet(self, view: View) -> Quiet:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from time import perf_counter
 
 from slotlab.clock import Clock
 from slotlab.core.scheduler import Scheduler
 from slotlab.engine import Engine, Handle
-from slotlab.errors import PluginError
 from slotlab.plan import Plan
 from slotlab.record.recorder import Recorder
 from slotlab.request import RequestState
@@ -77,7 +75,7 @@ class Server:
         elif plan.until < math.inf:
             clock.sleep_until(min(plan.until, limit))
         elif self.scheduler.unfinished:
-            raise stuck(plan, self.scheduler)  # an error, not a hang
+            raise self.scheduler.stuck(plan, "nothing runs, and nothing would wake it")  # an error, not a hang
         else:
             assert not self.source, "the source has more to come, but nothing would make it come"
 
@@ -125,17 +123,3 @@ class Server:
         for state in leaving:
             self.engine.left(state)
             self.source.left(state, self.clock.now())
-
-
-def stuck(plan: Plan, scheduler: Scheduler) -> PluginError:
-    """Nothing runs and nothing would wake it: the plugin that most likely did that, and the first who suffers."""
-    books, plugins = scheduler.books, scheduler.plugins
-    if books.running:
-        starved = plugins.quotas or not plan.seated or scheduler.view.tokens_left <= 0
-        plugin: object = plugins.batching if starved else plugins.preemption
-    elif books.waiting:
-        plugin = {"none": plugins.policy, "kv": plugins.admission}.get(plan.bound, plugins.batching)
-    else:
-        plugin = plugins.admission
-    head = next(chain(books.running, books.waiting, (req for *_, req in books.held)))
-    return PluginError(plugin, head, "nothing runs, and nothing would wake it")

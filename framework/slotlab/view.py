@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from slotlab.request import RequestState, RequestView
@@ -13,9 +14,13 @@ if TYPE_CHECKING:
 
 
 class View:
-    """One read-only window on the scheduler, the same object for every plugin and every step."""
+    """One read-only window on the scheduler, the same object for every plugin and every step.
+
+    But while the core looks for requests to displace, `Admission.reserve` is shown what would be without them.
+    """
 
     __slots__ = (
+        "_freed",
         "_pool",
         "_running",
         "last_start",
@@ -36,6 +41,7 @@ class View:
         rank: Callable[[RequestView, View], Key],
     ) -> None:
         self._pool, self._running = pool, running
+        self._freed = 0  # blocks that would come free: see `without`
         self.waiting = waiting
         self.rank: Callable[[RequestView], Any] = lambda req: rank(req, self)  # the policy's, smaller is better
         self.now = 0.0
@@ -53,7 +59,7 @@ class View:
     @property
     def free_blocks(self) -> int:
         """KV blocks that nobody holds."""
-        return self._pool.available
+        return self._pool.available + self._freed
 
     @property
     def total_blocks(self) -> int:
@@ -64,6 +70,25 @@ class View:
     def block_size(self) -> int:
         """Tokens per KV block."""
         return self._pool.block_size
+
+    def blocks_to_start(self, req: RequestView) -> int:
+        """How many of the `free_blocks` a waiting request would take if it started now with its whole known sequence.
+
+        What it would share counts only where nobody holds it: such blocks are in the cache, and free as long as nobody does.
+        """
+        assert isinstance(req, RequestState)
+        return self._pool.takes(req, req.known, self._pool.found(req)[0])
+
+    def blocks_in_common(self, reqs: Iterable[RequestView]) -> Iterator[int]:
+        """For each of `reqs` in turn: KV blocks that it holds, or would share at its start, and that one before it does too."""
+        return self._pool.in_common(reqs)  # type: ignore[arg-type]  # views are of states
+
+    def without(self, victims: Iterable[RequestView], freed: int) -> View:
+        """This view as it would be if these running requests were evicted, which frees so many blocks."""
+        view, gone = copy(self), set(victims)
+        view._running = {req: None for req in self._running if req not in gone}
+        view._freed = freed
+        return view
 
     def prefix_hits(self, req: RequestView) -> int:
         """Tokens that a waiting request would find in the prefix cache now; 0 without one."""

@@ -18,6 +18,7 @@ from slotlab.decisions import Closed, Evict, Misfit, Mode, Need, Open, Phase, Ve
 from slotlab.errors import PluginError
 from slotlab.plan import Bound, Plan
 from slotlab.request import RequestState
+from slotlab.view import View
 
 BOUNDS: dict[Misfit, Bound] = {
     Misfit.SLOTS: "slots",
@@ -59,7 +60,7 @@ class Planning(Draft):
         plan.kv_reserved = self.pool.num_blocks - self.pool.available
         plan.started = len(self.started)
         if plan and not (books.prefilling or self.evicted or self.started):
-            allow_repeats(plan, books)
+            allow_repeats(plan, books, self.refused)
         return plan
 
     def _fill(self, running: list[RequestState]) -> None:
@@ -179,12 +180,9 @@ class Planning(Draft):
             loser.bypassed += 1
         return all(loser.bypassed < self.max_bypass for loser in skipped)
 
-    def _wants(self, req: RequestState) -> Wants | Misfit:
-        """What `req` would start with."""
-        hits = self.pool.hits(req)
-        cached = len(hits) * self.pool.block_size
-        if req.swapped > cached:
-            hits, cached = (), req.swapped
+    def _wants(self, req: RequestState, view: View) -> Wants | Misfit:
+        """What `req` would start with, `view` being what admission sees."""
+        hits, cached = self.pool.found(req)
         left = req.known - cached
         n = self._size(req, left)
         if n <= 0 or (n < left <= self.plugins.batching.max_num_batched_tokens and not self.budget.chunked):
@@ -192,7 +190,7 @@ class Planning(Draft):
         if left > 1 and len(self.books.prefilling) >= self.budget.prefills:
             return Misfit.PREFILLS
         admission = self.plugins.admission
-        commit = admission.reserve(req, self.view)
+        commit = admission.reserve(req, view)
         if commit is None:
             return Misfit.RESERVE
         return Wants(hits, cached, n, max(cached + n, min(whole(admission, "reserve", req, commit), req.most_tokens)))
@@ -201,7 +199,7 @@ class Planning(Draft):
         """Start `req`, or change nothing and say why not."""
         if self.view.slots_left <= 0:
             return Misfit.SLOTS
-        wants = self._wants(req)
+        wants = self._wants(req, self.view)
         if isinstance(wants, Misfit):
             return wants
         return None if self._grant(req, wants) else Misfit.BLOCKS
@@ -229,26 +227,32 @@ class Planning(Draft):
 
     def _displace(self, req: RequestState, why: Misfit) -> bool:
         """Evict running requests of strictly worse rank than `req` if that lets it start; else change nothing."""
-        wants = self._wants(req)
-        if isinstance(wants, Misfit):
+        wants, hits = self._wants(req, self.view), self.pool.found(req)[0]
+        if wants in (Misfit.TOKENS, Misfit.PREFILLS):
             return False
-        worse = self._worse(req)
-        need = Need(max(0, self.pool.shortage(req, wants.commit, wants.hits)), int(why is Misfit.SLOTS))
-        chosen, taken, blocks, slots = [], Counter[int](), 0, 0
-        for victim, mode in self._victims(need, req, worse):
-            chosen.append((victim, mode))
-            blocks += self.pool.gain(victim, taken, wants.hits)
+        need = Need(self._lack(req, wants, hits), int(why is Misfit.SLOTS))
+        chosen, taken, blocks, slots = dict[RequestState, Mode](), Counter[int](), 0, 0
+        for victim, mode in self._victims(need, req, self._worse(req)):
+            chosen[victim] = mode
+            blocks += self.pool.gain(victim, taken, hits)
             slots += victim not in self.paused
-            if blocks >= need.blocks and slots >= need.slots:
+            wants = self._wants(req, self.view.without(chosen, blocks)) if slots >= need.slots else why
+            if isinstance(wants, Wants) and self.pool.shortage(req, wants.commit, hits) <= blocks:
                 break
         else:
             return False
-        for victim, mode in chosen:
+        for victim, mode in chosen.items():
             self.evict(victim, mode)
         n = min(self._size(req, req.known - wants.cached), wants.commit - wants.cached)  # victims may have given tokens back
         promised = self._grant(req, wants._replace(n=max(n, wants.n)))
         assert promised, f"request {req.id} was promised a place that is not there"
         return True
+
+    def _lack(self, req: RequestState, wants: Wants | Misfit, hits: Sequence[int]) -> int:
+        """Blocks that `req` lacks, for those who choose victims; at least one if it is refused for a reserve."""
+        if isinstance(wants, Wants):
+            return max(0, self.pool.shortage(req, wants.commit, hits))
+        return max(1, self.pool.shortage(req, req.known, hits))
 
     def _worse(self, req: RequestState) -> list[RequestState]:
         """Running requests of strictly worse rank than `req`."""

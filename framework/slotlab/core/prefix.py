@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 
 from slotlab.core.blocks import BlockPool
 from slotlab.request import ROOT, RequestState, RequestView
@@ -60,10 +60,18 @@ class PrefixPool(BlockPool):
         same = itertools.takewhile(lambda i: self.content(a, i) == self.content(b, i), range(full))
         return self.block_size * sum(1 for _ in same)
 
-    def shortage(self, req: RequestState, num_tokens: int, hits: Sequence[int] = ()) -> int:
-        """See `BlockPool.shortage`. Blocks to share are needed too where they are idle, for then they count as available."""
-        pinned = sum(1 for block in hits if not self._refs[block])
-        return self.blocks_for(num_tokens) - len(req.blocks) - len(hits) + pinned - self.available
+    def in_common(self, reqs: Iterable[RequestState]) -> Iterator[int]:
+        """See `BlockPool.in_common`."""
+        seen = set[int]()
+        for req in reqs:
+            blocks, before = req.blocks or self.found(req)[0], len(seen)
+            seen.update(blocks)
+            yield len(blocks) - (len(seen) - before)
+
+    def takes(self, req: RequestState, num_tokens: int, hits: Sequence[int] = ()) -> int:
+        """See `BlockPool.takes`. Blocks to share are taken too where they are idle."""
+        held = sum(1 for block in hits if self._refs[block])
+        return self.blocks_for(num_tokens) - len(req.blocks) - held
 
     def grow(self, req: RequestState, num_tokens: int, hits: Sequence[int] = ()) -> bool:
         """See `BlockPool.grow`. The blocks to share come first."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from slotlab.core.answers import expect, moment, whole
 from slotlab.core.books import Books
-from slotlab.decisions import FOREVER, Quiet
+from slotlab.decisions import FOREVER, Misfit, Quiet, Verdict
 from slotlab.kinds import Admission, Batching, Policy, Preemption
 from slotlab.plan import Plan
+from slotlab.request import RequestState
 from slotlab.view import View
 
 
-def allow_repeats(plan: Plan, books: Books) -> None:
-    """Set `plan.repeat` and `plan.until` for a plan in which every request decodes."""
+def allow_repeats(plan: Plan, books: Books, refused: Mapping[RequestState, tuple[Misfit, Verdict]]) -> None:
+    """Set `plan.repeat` and `plan.until` for a plan in which every request decodes, those `refused` having been asked in vain."""
     view, plugins = books.view, books.plugins
     choosing = bool(books.waiting) and (view.slots_left > 0 or plugins.contests)  # else nobody is asked who is next
     idle = len(plan.tokens) < len(books.running)
@@ -24,6 +27,9 @@ def allow_repeats(plan: Plan, books: Books) -> None:
     if steps > 1:
         pool = books.pool
         free = len(pool.free) if choosing else pool.available  # who is offered a start must go on finding what it would share
+        for req, (why, _) in refused.items():
+            if why is Misfit.RESERVE:  # once this is gone, it is refused for a shortage
+                free = min(free, max(0, view.free_blocks - view.blocks_to_start(req)))
         steps = min(steps, room(plan, pool.block_size, free))
     plan.repeat = max(1, steps)
     plan.until = min(plan.until, *(limit.until for limit in limits))

@@ -125,7 +125,7 @@ class Scheduler:
             self.in_flight = plan
             self.view.step += 1
         else:
-            self._watchdog(0, 1)  # a rest; endless ones are an error too
+            self._watchdog(plan, 0, 1)  # a rest; endless ones are an error too
         return plan
 
     def commit(self, plan: Plan, result: Result, now: float) -> None:
@@ -150,7 +150,7 @@ class Scheduler:
             if watches:
                 work.append((req, new, emitted))
         self.view.prefill_clock += fresh
-        self._watchdog(fresh + sum(result.emitted), steps)
+        self._watchdog(plan, fresh + sum(result.emitted), steps)
         with blame(*self.plugins):
             if watches:
                 self.plugins.policy.served(work, steps)
@@ -170,10 +170,21 @@ class Scheduler:
             self.books.prefilling.pop(req, None)
         return fresh
 
-    def _watchdog(self, progress: int, steps: int) -> None:
+    def _watchdog(self, plan: Plan, progress: int, steps: int) -> None:
         self.fruitless = 0 if progress else self.fruitless + steps
         if self.fruitless > self.patience:
-            books, plugins = self.books, self.plugins
-            head = next(chain(books.running, books.waiting, (req for *_, req in books.held)), None)
-            plugin = plugins.preemption if books.running else plugins.batching if books.waiting else plugins.admission
-            raise PluginError(plugin, head, f"{self.fruitless} steps and rests computed nothing new")
+            raise self.stuck(plan, f"{self.fruitless} steps and rests computed nothing new")
+
+    def stuck(self, plan: Plan, what: str) -> PluginError:
+        """What is wrong, the plugin that most likely did it, and the first request that suffers."""
+        books, plugins = self.books, self.plugins
+        plugin: object = plugins.admission
+        if plan.started and plan.preempted:  # they displace each other
+            plugin = plugins.policy
+        elif books.running:  # they evict each other, or nobody gives way
+            starved = not plan and (plugins.quotas or not plan.seated or self.view.tokens_left <= 0)
+            plugin = plugins.batching if starved else plugins.preemption
+        elif books.waiting:
+            plugin = {"none": plugins.policy, "kv": plugins.admission}.get(plan.bound, plugins.batching)
+        head = next(chain(books.running, books.waiting, (req for *_, req in books.held)), None)
+        return PluginError(plugin, head, what)

@@ -17,7 +17,6 @@ from slotlab.engine import Engine
 from slotlab.errors import PluginError, UserError
 from slotlab.plan import Plan, Result, split_work
 from slotlab.request import RequestState
-from slotlab.serve import stuck
 from slotlab.sources import request
 from slotlab.streams import Streams
 from slotlab.testing.checked import CheckedScheduler
@@ -87,7 +86,7 @@ class Trial:
             elif plan.until < math.inf:
                 self.clock.sleep_until(plan.until)
             elif scheduler.unfinished:
-                raise stuck(plan, scheduler)
+                raise scheduler.stuck(plan, "nothing runs, and nothing would wake it")
             self._farewell()
             yield step
         raise self.fault("liveness", f"after {bound} steps {self._live()} of {len(self.states)} requests have not ended")

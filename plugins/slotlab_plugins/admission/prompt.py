@@ -9,7 +9,10 @@ from slotlab import FOREVER, Admission, Quiet, RequestView, View, require
 
 @dataclass
 class Prompt(Admission):
-    """Commit the whole known sequence at the start, and keep a `watermark` share of all blocks free unless nothing runs."""
+    """Commit the whole known sequence at the start, and leave a `watermark` share of all blocks free unless nothing runs.
+
+    What a start takes are the blocks that it does not share with a running request.
+    """
 
     watermark: float = 0.0
 
@@ -18,8 +21,11 @@ class Prompt(Admission):
 
     def reserve(self, req: RequestView, view: View) -> int | None:
         known = req.prompt_tokens + req.emitted
-        spare = view.free_blocks - view.blocks_for(known)
-        return known if not view.running or spare >= self.watermark * view.total_blocks else None
+        if self.watermark and view.running:
+            spare = view.free_blocks - view.blocks_to_start(req)
+            if 0 <= spare < self.watermark * view.total_blocks:  # below 0 it is a shortage, which the core sees
+                return None
+        return known
 
     def quiet(self, view: View) -> Quiet:
         return FOREVER  # free blocks only shrink while others decode

@@ -71,7 +71,7 @@ class MLFQ(Policy):
         return seated
 
     def on_misfit(self, req: RequestView, why: Misfit, view: View) -> Verdict:
-        return Verdict.PREEMPT if why is Misfit.BLOCKS else Verdict.STOP
+        return Verdict.PREEMPT if why in (Misfit.BLOCKS, Misfit.RESERVE) else Verdict.STOP
 
     def arrived(self, req: RequestView, view: View) -> None:
         self._view = view

@@ -73,18 +73,34 @@ def test_nobody_is_preempted_whose_batch_was_foreseen(run, seed):
     assert any(req.preemptions for req in prompt.states)
 
 
-def highest(batch: list[tuple[int, int]], block_size: int) -> int:
-    """Blocks of a batch of (known tokens, tokens to go) at its peak, step by step."""
+def highest(batch: list[tuple[int, int]], shared: int, block_size: int) -> int:
+    """Blocks of a batch of (known tokens, tokens to go) at its peak, step by step; `shared` blocks are common to all."""
     steps = range(max(to_go for _, to_go in batch))
-    return max(sum(-(-(known + step) // block_size) for known, to_go in batch if to_go > step) for step in steps)
+    alive = ([-(-(known + step) // block_size) - shared for known, to_go in batch if to_go > step] for step in steps)
+    return max(sum(own) + shared for own in alive)
+
+
+class Sharing(BlockPool):
+    """All requests begin with the same `shared` blocks."""
+
+    shared = 0
+
+    def in_common(self, reqs):
+        return (self.shared if i else 0 for i, _ in enumerate(reqs))
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=8), st.sampled_from([1, 4]))
-def test_the_peak_is_that_of_the_batch_step_by_step_but_for_rounding(batch, block_size):
+@given(
+    st.lists(st.tuples(st.integers(9, 40), st.integers(1, 30)), min_size=1, max_size=8),
+    st.integers(0, 2),
+    st.sampled_from([1, 4]),
+)
+def test_the_peak_is_that_of_the_batch_step_by_step_but_for_rounding(batch, shared, size):
     reqs = [type("Req", (), {"prompt_tokens": known, "emitted": 0, "predicted_output": to_go}) for known, to_go in batch]
-    tokens, exact = Peak._peak(reqs, block_size), highest(batch, block_size) * block_size
-    assert exact <= tokens <= exact + len(batch) * (block_size - 1)
+    pool = Sharing(64, size)
+    pool.shared = shared
+    tokens, exact = Peak._peak(reqs, Scheduler(pool).view), highest(batch, shared, size) * size
+    assert exact <= tokens <= exact + len(batch) * (size - 1)
 
 
 @pytest.mark.parametrize(("admission", "size"), [(Prompt(watermark=0.9), 1), (Peak(), 4)])
