@@ -52,7 +52,7 @@ def test_policy_curves_measures_one_capacity_and_ends_with_verdicts(slotlab):
     verdicts = said.out.splitlines()[-7:-1]
     for name, pair in zip(("sjf_oracle", "priority", "vtc"), (verdicts[:2], verdicts[2:4], verdicts[4:]), strict=True):
         assert pair[0].startswith(f"{name} against fcfs: ") and pair[1].startswith(f"{name} against fcfs, tenant light: ")
-    assert "won on mean TTFT" in verdicts[0] and "won on mean TTFT" in verdicts[3] and "light TTFT" in said.out
+    assert "won on mean TTFT" in verdicts[0] and "won on mean TTFT" in verdicts[3] and "tenant light: TTFT" in said.out
 
 
 def test_batch_size_trades_the_speed_of_a_stream_for_that_of_all(slotlab):
@@ -71,4 +71,5 @@ def test_the_environment_names_the_experiment_and_the_store(slotlab, tmp_path, m
     client = MlflowClient(f"sqlite:///{Path(tmp_path, 'other.db')}")
     (run,) = client.search_runs([client.get_experiment_by_name("mine").experiment_id])
     assert run.data.tags["choice.policy"] == "fcfs" and run.data.params["workload.requests"] == "64"
+    assert run.data.params["policy"] == "fcfs", "a choice without options was written over by its empty options"
     assert run.inputs.dataset_inputs[0].dataset.name == "poisson"

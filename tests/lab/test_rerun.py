@@ -19,8 +19,17 @@ RUN = ("engine=simulated", "workload.requests=20", "record.oracle=false", "batch
 PREFIXES = ("engine.prefix_cache=true", "workload.prefixes.groups=2", "workload.prefixes.tokens.mean=64", "load.rates=[60]")
 SESSIONS = ("workload.sessions.turns=3", "workload.sessions.think=0.1")
 TENANTS = "workload.tenants=[{name:a,deadline:0.02,weight:3},{name:b,priority:2}]"
+NAMES = ["a\\\\b", "it's", "a:b", "1", "true", "", "None", "..", "a#b", "\\${x}", "[red]", "new\nline", "\U0001f600"]
+ODD = "workload.tenants=[" + ",".join(f'{{name:"{name}",weight:{i + 1}}}' for i, name in enumerate(NAMES)) + "]"
 KINDS = {
-    "everything at two rates, twice": (*PREFIXES, *SESSIONS, TENANTS, "policy=vtc", "load.rates=[20,80]", "load.repeats=2"),
+    "odd names and everything at two rates, twice": (
+        *PREFIXES,
+        *SESSIONS,
+        ODD,
+        "policy=vtc",
+        "load.rates=[20,80]",
+        "load.repeats=2",
+    ),
     "clients who think": (*SESSIONS, "load=concurrencies", "load.concurrencies=[3]", "load.think=0.05"),
     "measured rates and an early end": ("load=multiples", "load.multiples=[0.5]", "load.max_seconds=0.2"),
 }

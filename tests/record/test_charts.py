@@ -1,6 +1,7 @@
 """Figures: that they are drawn, and drawn the same twice. What they look like is for eyes."""
 
 import pytest
+from matplotlib.figure import Figure
 
 from slotlab.record.charts import draw_curve, draw_curves, draw_slots
 
@@ -28,6 +29,18 @@ def test_figures_are_byte_identical_when_drawn_again(serve, tmp_path, name):
     content = (tmp_path / "a.png").read_bytes()
     assert content.startswith(PNG)
     assert content == (tmp_path / "b.png").read_bytes()
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["$\\frac{$", "_private", "", "\U0001f600", "a\nb"])
+def test_names_are_drawn_as_they_are(serve, tmp_path, monkeypatch, name):
+    """`$` began a formula, whose error lost the run; a name with `_` in front was left out of the legend."""
+    legends = []
+    monkeypatch.setattr(Figure, "legend", lambda self, handles, labels, **look: legends.append(labels))
+    draw_curves({name: ROWS, "other": ROWS}, tmp_path / "curves.png", name, "s")
+    assert [label.strip() for label in legends[0][:2]] == [name, "other"]
+    monkeypatch.undo()
+    draw_slots({name: serve([1])["slots"]}, tmp_path / "slots.png", name)
 
 
 @pytest.mark.filterwarnings("error")

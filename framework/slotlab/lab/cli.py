@@ -14,6 +14,7 @@ from typing import NoReturn
 from slotlab.errors import PluginError, UserError
 from slotlab.lab.complaints import ConfigError, explain
 from slotlab.lab.run import Terminated
+from slotlab.names import shown
 from slotlab.tracking import TrackingError
 
 COMMANDS = {  # by first word; any other line is a run
@@ -72,7 +73,7 @@ def is_from_hydra(error: BaseException) -> bool:
 
 def complain(line: str, code: int) -> int:
     """Say it on stderr; the code."""
-    print(f"slotlab: {line}", file=sys.stderr)
+    print(f"slotlab: {shown(line)}", file=sys.stderr)
     return code
 
 

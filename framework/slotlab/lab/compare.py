@@ -120,9 +120,9 @@ def noise_floor(base: Finished, runs: Sequence[Finished], folder: Path | None) -
             noise[key] = max(noise.get(key, 0.0), found.reach)
         used |= {a.folder.absolute(), b.folder.absolute()}
     if used:
-        console.print(f"noise floor: from {len(used)} runs that each have an equal, in {os.path.commonpath(used)}", markup=False)
+        console.print(f"noise floor: from {len(used)} runs that each have an equal, in {os.path.commonpath(used)}")
     else:
-        console.print(f"noise floor: unknown, so a difference may be the machine's; {ADVICE}", markup=False)
+        console.print(f"noise floor: unknown, so a difference may be the machine's; {ADVICE}")
     return noise or None
 
 
@@ -153,7 +153,7 @@ def show(base: Finished, run: Finished, noise: Noise | None) -> None:
     for point in dict.fromkeys(contrast.point for contrast in found):
         line = sentence([contrast for contrast in found if contrast.point == point], noise)
         if line != said:
-            console.print(f"{title}{place(base, point)}: {line}", markup=False)
+            console.print(f"{title}{place(base, point)}: {line}")
         said = said or line
 
 

@@ -14,6 +14,7 @@ from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 from slotlab.engine import Engine, Model
 from slotlab.errors import UserError, nearest
 from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption
+from slotlab.names import dotted
 from slotlab.record.options import Record
 from slotlab.record.slo import SLO
 from slotlab.tracking import Tracking
@@ -112,11 +113,11 @@ def science(cfg: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items() if key in SCIENCE}
 
 
-def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+def flatten(value: Any, *way: str) -> dict[str, Any]:
     """Nested mappings as one, with dotted keys."""
-    if not isinstance(value, dict) or not value:
-        return {prefix: value}
+    if not isinstance(value, dict) or (way and not value):
+        return {dotted(*way): value}
     flat: dict[str, Any] = {}
     for key, child in value.items():
-        flat |= flatten(child, f"{prefix}.{key}" if prefix else str(key))
+        flat |= flatten(child, *way, str(key))
     return flat

@@ -35,7 +35,7 @@ def export_run(words: list[str]) -> int:
     for name, table in tables(folder).items():
         write(table, out / f"{name}.{kind}")
     write_json(out / "meta.json", read_json(folder / "meta.json"))
-    console.print(f"exported: {out}", markup=False)
+    console.print(f"exported: {out}")
     return 0
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-console = Console(highlight=False, soft_wrap=True, markup=False)
+console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 if not console.is_terminal:
     console.width = 140  # a file or a pipe has no width of its own
 

@@ -233,7 +233,7 @@ class Run:
             **{f"workload.{name}": value for name, value in meta["workload"].items()},
             **meta["facts"],
         }
-        params = {**dict(place.choices), **flatten(science(self.cfg))}
+        params = {**flatten(science(self.cfg)), **place.choices}  # a choice without options is its name, not `{}`
         return RunInfo(place.name, params, tags, place.choices["workload"], meta["workload_digest"])
 
 

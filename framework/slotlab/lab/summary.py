@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +81,12 @@ def table_rows(run: Finished) -> list[Row]:
         row |= {"mean TTFT": point.get("ttft_mean"), "mean E2E": point.get("e2e_mean")}
         if "concurrency" in point and "tpot_mean" in point:
             row["tokens/s of a stream"] = 1 / point["tpot_mean"]
-        if light := lightest(point):
+        light = lightest(point)
+        if light is not None:
             row |= {
-                f"{light} TTFT": point.get(f"tenant_{light}_ttft_mean"),
-                f"{light} E2E": point.get(f"tenant_{light}_e2e_mean"),
-                f"{light} tokens/s": point.get(f"tenant_{light}_output_throughput"),
+                f"tenant {light}: TTFT": point.get(f"tenant_{light}_ttft_mean"),
+                f"tenant {light}: E2E": point.get(f"tenant_{light}_e2e_mean"),
+                f"tenant {light}: tokens/s": point.get(f"tenant_{light}_output_throughput"),
             }
         else:
             for key, name in (("makespan", "makespan"), ("slot_utilisation", "slot use"), ("batch_efficiency", "batch eff.")):
@@ -95,8 +97,7 @@ def table_rows(run: Finished) -> list[Row]:
 
 def lightest(point: Row) -> str | None:
     """The tenant with the least service, if there are several."""
-    services = {key[len("tenant_") : -len("_service")]: value for key, value in point.items() if key.endswith("_service")}
-    tenants = {name: value for name, value in services.items() if name}
+    tenants = {match[1]: value for key, value in point.items() if (match := re.fullmatch("tenant_(.*)_service", key, re.DOTALL))}
     return min(tenants, key=lambda name: tenants[name]) if len(tenants) > 1 else None
 
 
@@ -129,7 +130,8 @@ def verdict_lines(base: Finished, run: Finished) -> list[str]:
             raise UserError("they have different load points")
         mine, theirs = run.requests(), base.requests()
         lines = [f"{run.name} against {base.name}: {sentences(compare(theirs, mine))}"]
-        if light := lightest(run.curve[-1]):
+        light = lightest(run.curve[-1])
+        if light is not None:
             found = compare(theirs[theirs["tenant"] == light], mine[mine["tenant"] == light])
             lines.append(f"{run.name} against {base.name}, tenant {light}: {sentences(found)}")
         return lines

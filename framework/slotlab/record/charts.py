@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from slotlab.record.literal import literal
 from slotlab.record.slot_chart import draw_slots
 
 __all__ = ["draw_curve", "draw_curves", "draw_slots"]
@@ -24,6 +25,7 @@ DASHES = ("-", "--", ":", "-.")
 GREY = "#666666"
 
 
+@literal()
 def draw_curve(rows: Sequence[Row], path: Path, title: str, time_unit: str) -> None:
     """The throughput-latency curve of one run as PNG: TTFT and E2E, mean and p99, against output throughput.
 
@@ -43,6 +45,7 @@ def draw_curve(rows: Sequence[Row], path: Path, title: str, time_unit: str) -> N
     _save(figure, axes[1], path)
 
 
+@literal()
 def draw_curves(curves: Mapping[str, Sequence[Row]], path: Path, title: str, time_unit: str) -> None:
     """Many runs in one figure as PNG, one line per label: latency and throughput against the load.
 
@@ -85,6 +88,7 @@ def _line(axis: Axes, rows: Sequence[Row], x: str, y: str, style: int, label: st
     colour, marker = COLOURS[style % len(COLOURS)], MARKERS[style % len(MARKERS)]
     xs, ys = [row[x] for row in rows], [row[y] for row in rows]
     dashes = DASHES[style // len(COLOURS) % len(DASHES)]
+    label = label if label[:1] not in ("", "_") else f" {label}"  # such a one would be left out of the legend
     axis.plot(xs, ys, dashes, color=colour, marker=marker, markersize=6, linewidth=1.8, label=label)
     for row in rows:
         if row.get("verdict") == "saturated":

@@ -61,7 +61,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "prefix_hit_rate": "prompt tokens that prefix hits saved from ever being computed / prompt tokens, of requests that"
         " started: what is computed again after a preemption never counts as a hit",
     },
-    "Tenants (where there are two or more)": {
+    "Tenants (where there are two or more; in MLflow's keys `@` in a name is `:40`, as `slotlab.names.escape` does it)": {
         "tenant_*_ttft_mean": "mean ttft of the tenant's finished requests [time]",
         "tenant_*_e2e_mean": "mean e2e of the tenant's finished requests [time]",
         "tenant_*_slowdown_mean": "mean slowdown of the tenant's finished requests",

@@ -13,12 +13,15 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
+from slotlab.record.literal import literal
+
 COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")  # Tol's light scheme
 EDGE = "#333333"
 KINDS = {"prefill": "prefill", "decode": "decode", "recompute": "recompute", "held": "slot held, nothing computed"}
 PIXELS = 1080  # width of a panel
 
 
+@literal()
 def draw_slots(cases: Mapping[str, pd.DataFrame], path: Path, title: str) -> None:
     """Draw one panel per case on the same step scale as PNG; request numbers stand in the bars, held but idle slots are
     hatched.

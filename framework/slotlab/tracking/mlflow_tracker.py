@@ -3,16 +3,16 @@
 import getpass
 import json
 import math
-import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from slotlab.names import escape, fit
 from slotlab.tracking import STATUSES, RunInfo
 from slotlab.tracking.store import connect, guard, is_sqlite, one_process, open_experiment, shown
 
-KEY_CHARS, PARAM_CHARS, TAG_CHARS, NAME_CHARS, DIGEST_CHARS = 250, 6000, 8000, 500, 36  # MLflow 3.17 refuses more
+PARAM_CHARS, TAG_CHARS, NAME_CHARS, DIGEST_CHARS = 6000, 8000, 500, 36  # MLflow 3.17 refuses more
 BATCH = 1000  # metrics at a time: MLflow refuses more
 TABLE = "curve.json"
 COLOR = "mlflow.runColor"
@@ -29,6 +29,7 @@ class MlflowTracker:
         self.run_id: str | None = None
         self._uri = uri
         self._points: set[str] = set()
+        self._cut: set[str] = set()  # keys that had to be, and whose names are written down
         self._client = connect(uri)
         self.experiment_id = open_experiment(self._client, uri, experiment).experiment_id
 
@@ -36,9 +37,9 @@ class MlflowTracker:
         from mlflow.entities import Param, RunTag
 
         tags = {"mlflow.user": _user(), "mlflow.source.name": "slotlab", "mlflow.source.type": "LOCAL"} | {
-            key_for(key): _cut(str(value), TAG_CHARS) for key, value in info.tags.items()
+            fit(escape(key)): _cut(str(value), TAG_CHARS) for key, value in info.tags.items()
         }
-        params = [Param(key_for(key), param_text(value)) for key, value in info.params.items()]
+        params = [Param(fit(escape(key)), param_text(value)) for key, value in info.params.items()]
         with guard("start the run", self._uri):
             with one_process(self._uri):
                 color = self._color(info.name)
@@ -46,6 +47,7 @@ class MlflowTracker:
             self.run_id = run.info.run_id
             try:
                 self._client.log_batch(self.run_id, params=params, tags=[RunTag(*tag) for tag in tags.items()])
+                self._name([*info.tags, *info.params])
                 self._log_workload(info)
             except BaseException:
                 self._client.set_terminated(self.run_id, "FAILED")
@@ -61,9 +63,10 @@ class MlflowTracker:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        names = {name: key_for(f"series_p{index}/{name}") for name in columns}
-        batch = [Metric(names[k], v, now, at) for k, points in columns.items() for at, v in points.items() if math.isfinite(v)]
+        keys = {name: fit(f"series_p{index}/{escape(name)}") for name in columns}
+        batch = [Metric(keys[k], v, now, at) for k, points in columns.items() for at, v in points.items() if math.isfinite(v)]
         with guard(f"log the series of load point {index}", self._uri):
+            self._name(columns, f"series_p{index}/")
             for first in range(0, len(batch), BATCH):
                 self._client.log_batch(self._run(), metrics=batch[first : first + BATCH])
 
@@ -120,19 +123,23 @@ class MlflowTracker:
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
-        batch = [Metric(key_for(k), float(v), now, step) for k, v in metrics.items() if v is not None and math.isfinite(v)]
+        defined = {name: float(value) for name, value in metrics.items() if value is not None and math.isfinite(value)}
+        batch = [Metric(fit(escape(name)), value, now, step) for name, value in defined.items()]
         self._client.log_batch(self._run(), metrics=batch)
+        self._name(defined)
+
+    def _name(self, names: Iterable[str], prefix: str = "") -> None:
+        """Write down whole, in a tag, each name whose key had to be cut, by the hash that ends the key."""
+        cut = {key: name for name in names if (key := fit(prefix + escape(name))) != prefix + escape(name)}
+        for key, name in cut.items():
+            if key not in self._cut:
+                self._client.set_tag(self._run(), f"name.{key.rpartition(':')[2]}", _cut(name, TAG_CHARS))
+        self._cut.update(cut)
 
     def _log_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """As `mlflow.log_table`, which would append to a file of that name in the uploaded folder."""
         self._client.log_text(self._run(), table_json(rows), TABLE)
         self._client.set_tag(self._run(), "mlflow.loggedArtifacts", json.dumps([{"path": TABLE, "type": "table"}]))
-
-
-def key_for(name: str) -> str:
-    """A key that MLflow accepts: letters, digits and `_-. :/`, a clean path, 250 characters at most."""
-    parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
-    return "/".join(part for part in parts if part.strip(".")).strip()[:KEY_CHARS] or "_"
 
 
 def param_text(value: Any) -> str:
