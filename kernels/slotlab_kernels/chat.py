@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slotlab_kernels.ends import special_text
+from slotlab_kernels.folder_tokenizer import special_tokens
 from slotlab_kernels.gguf_header import GGUFHeader
 from slotlab_kernels.hf_config import read_json
 from slotlab_kernels.shape import ModelFileError
@@ -43,8 +43,7 @@ def folder_template(folder: Path) -> ChatTemplate | None:
         return None
     if not isinstance(source, str):
         raise ModelFileError(f"{config}: chat_template is no text")
-    special = {name: special_text(config, name, settings[name]) for name in ("bos_token", "eos_token") if settings.get(name)}
-    return ChatTemplate(source, own if own.is_file() else config, special)
+    return ChatTemplate(source, own if own.is_file() else config, special_tokens(folder))
 
 
 def gguf_template(header: GGUFHeader) -> ChatTemplate | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import tokenizers
 
+from slotlab_kernels.folder_tokenizer import SETTINGS, SPECIAL, token_text
 from slotlab_kernels.gguf_header import GGUFHeader
 from slotlab_kernels.hf_config import CONFIG, read_json
 from slotlab_kernels.shape import ModelFileError
@@ -28,7 +29,7 @@ def folder_ends(folder: Path, tokenizer: tokenizers.Tokenizer) -> frozenset[int]
     path = folder / "generation_config.json"
     if path.is_file():
         ends |= _ids(path, read_json(path).get("eos_token_id"))
-    for path in (folder / "tokenizer_config.json", folder / "special_tokens_map.json"):
+    for path in (folder / SETTINGS, folder / SPECIAL):
         if path.is_file():
             ends |= _named(path, tokenizer)
     return frozenset(ends)
@@ -40,14 +41,6 @@ def gguf_ends(header: GGUFHeader) -> frozenset[int]:
     ends = {header.get(field, int) for field in fields if field in header.fields}
     tokens: Iterable[Any] = header.get("tokenizer.ggml.tokens", list)
     return frozenset(ends | {id for id, token in enumerate(tokens) if token in _END_TEXTS})
-
-
-def special_text(path: Path, name: str, token: Any) -> str:
-    """A special token is a text, or an object around it."""
-    text = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(text, str):
-        raise ModelFileError(f"{path}: {name} is {token!r}, not a token")
-    return text
 
 
 def _ids(path: Path, value: Any) -> set[int]:
@@ -62,8 +55,5 @@ def _named(path: Path, tokenizer: tokenizers.Tokenizer) -> set[int]:
     token = read_json(path).get("eos_token")
     if token is None:
         return set()
-    text = special_text(path, "eos_token", token)
-    id = tokenizer.token_to_id(text)
-    if id is None:
-        raise ModelFileError(f"{path}: eos_token {text!r} is not in the vocabulary")
-    return {id}
+    id = tokenizer.token_to_id(token_text(path, "eos_token", token))
+    return set() if id is None else {id}

@@ -35,6 +35,11 @@ def gguf_bos(header: GGUFHeader) -> int | None:
     return int(header.get("tokenizer.ggml.bos_token_id", int))
 
 
+def gguf_last(header: GGUFHeader) -> int | None:
+    """The token that ends every prompt; None if the model wants none."""
+    return header.get("tokenizer.ggml.eos_token_id", int) if header.get("tokenizer.ggml.add_eos_token", bool, False) else None
+
+
 def _byte_level_bpe(header: GGUFHeader, split: str) -> tokenizers.Tokenizer:
     """Byte-level BPE (Radford et al., 2019), the model that GGUF calls gpt2."""
     vocab = {token: i for i, token in enumerate(header.get("tokenizer.ggml.tokens", list))}

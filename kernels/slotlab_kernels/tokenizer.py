@@ -7,9 +7,10 @@ import tokenizers
 
 from slotlab_kernels.chat import ChatTemplate, folder_template, gguf_template
 from slotlab_kernels.ends import folder_ends, gguf_ends
+from slotlab_kernels.folder_tokenizer import folder_tokenizer
 from slotlab_kernels.gguf_header import GGUFHeader
 from slotlab_kernels.gguf_parts import read_gguf
-from slotlab_kernels.gguf_tokenizer import gguf_bos, gguf_tokenizer
+from slotlab_kernels.gguf_tokenizer import gguf_bos, gguf_last, gguf_tokenizer
 from slotlab_kernels.shape import ModelFileError
 
 
@@ -21,16 +22,17 @@ class Tokenizer:
         tokenizer: tokenizers.Tokenizer,
         end_ids: frozenset[int],
         bos_id: int | None = None,
+        last_id: int | None = None,
         template: ChatTemplate | None = None,
     ) -> None:
         self._tokenizer = tokenizer
-        self._first = [] if bos_id is None else [bos_id]
+        self._first, self._last = ([] if id is None else [id] for id in (bos_id, last_id))
         self._template = template
         self.end_ids = end_ids
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a prompt, with the first token that the model wants before it, if any."""
-        return self._first + self._tokenizer.encode(text).ids
+        """The ids of a prompt, with the first and the last token that the model wants around it, if any."""
+        return self._first + self._tokenizer.encode(text).ids + self._last
 
     def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
         """The ids of a conversation, (role, words) each, as the model's chat template writes it, special tokens and all."""
@@ -50,15 +52,9 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
 
 
 def _from_folder(folder: Path) -> Tokenizer:
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise ModelFileError(f"{path}: does not exist")
-    try:
-        tokenizer = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises no narrower class
-        raise ModelFileError(f"{path}: is not a tokenizer ({error})") from None
+    tokenizer = folder_tokenizer(folder)
     return Tokenizer(tokenizer, folder_ends(folder, tokenizer), template=folder_template(folder))
 
 
 def _from_gguf(header: GGUFHeader) -> Tokenizer:
-    return Tokenizer(gguf_tokenizer(header), gguf_ends(header), gguf_bos(header), gguf_template(header))
+    return Tokenizer(gguf_tokenizer(header), gguf_ends(header), gguf_bos(header), gguf_last(header), gguf_template(header))

@@ -68,14 +68,18 @@ class Texts:
         return id, block
 
 
-def encode(tokenizer: Any, text: Words) -> list[int]:
-    """The ids of a prompt in words, or of a chat. A prompt that comes to nothing, or that the model cannot take, is an error."""
+def encode(tokenizer: Any, text: Words, vocab: int) -> list[int]:
+    """The ids of a prompt in words, or of a chat. One that comes to nothing, or that the model cannot take, is an error."""
     from slotlab_kernels.shape import ModelFileError
 
     try:
         ids: list[int] = tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text)
     except ModelFileError as error:
         raise UserError(f"workload: {error}") from None
+    prompt = f"{text!r:.80}"
     if not ids:
-        raise UserError(f"workload: the prompt {text!r} has no tokens")
+        raise UserError(f"workload: the prompt {prompt} has no tokens")
+    if (most := max(ids)) >= vocab:
+        token = tokenizer.decode([most])
+        raise UserError(f"workload: the prompt {prompt} has token {most} ({token!r}), and the model knows 0 to {vocab - 1}")
     return ids

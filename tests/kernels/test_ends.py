@@ -40,6 +40,7 @@ def write_folder(folder: Path, **files: Any) -> Path:
         ({"config": {"eos_token_id": 2}, "generation_config": {"temperature": 0.6}}, {2}),
         ({"config": {"eos_token_id": 2}, "tokenizer_config": {"eos_token": "<|eot_id|>"}}, {2, 3}),
         ({"tokenizer_config": {"eos_token": {"__type": "AddedToken", "content": "<|im_end|>"}}}, {5}),
+        ({"tokenizer_config": {"eos_token": "<new>"}}, {8}),  # transformers 5.24 adds it
         ({"tokenizer_config": {"eos_token": None}, "special_tokens_map": {"eos_token": {"content": "<end>"}}}, {7}),
     ),
 )
@@ -57,7 +58,7 @@ def test_all_that_the_files_of_a_folder_name_end_an_answer(tmp_path: Path, files
             "generation_config.json: eos_token_id is True, not a token id or a list of them",
         ),
         ({"tokenizer_config": {"eos_token": 2}}, "tokenizer_config.json: eos_token is 2, not a token"),
-        ({"special_tokens_map": {"eos_token": "<x>"}}, "special_tokens_map.json: eos_token '<x>' is not in the vocabulary"),
+        ({"special_tokens_map": {"eos_token": ["</s>"]}}, "special_tokens_map.json: eos_token is ['</s>'], not a token"),
     ),
 )
 def test_an_end_that_is_no_token_is_named(tmp_path: Path, files: Any, expected: str) -> None:

@@ -104,3 +104,11 @@ def test_a_vocabulary_whose_parts_do_not_fit_is_one_line(tmp_path: Path) -> None
         with pytest.raises(ModelFileError, match=str(path)) as error:
             write(path, list(PIECES), KINDS, "llama", **fields)
         assert "\n" not in str(error.value)
+
+
+def test_a_prompt_ends_as_the_file_wants_it(tmp_path: Path) -> None:
+    """llama.cpp appends the end token where add_eos_token says so."""
+    kinds = [CONTROL, USER_DEFINED] + [NORMAL] * (len(BPE) - 2)
+    fields = {"tokenizer_pre": "gpt-2", "token_merges": MERGES}
+    assert write(tmp_path / "model.gguf", BPE, kinds, **fields).encode("b") == [BPE.index("b")]
+    assert write(tmp_path / "model.gguf", BPE, kinds, **fields, add_eos_token=True).encode("b") == [BPE.index("b"), 0]

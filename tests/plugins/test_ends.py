@@ -76,3 +76,16 @@ def test_answers_that_would_never_end_are_refused(end_ids: tuple[int, ...]) -> N
     with pytest.raises(UserError, match="names no token that ends a text"):
         paged.prepare(ARRIVALS)
     paged.prepare([replace(arrival, output_tokens=3) for arrival in ARRIVALS])
+
+
+def test_a_token_beyond_the_vocabulary_is_refused_before_serving() -> None:
+    """A tokenizer with more tokens than the model has embeddings: an added one, or a file of another model."""
+    tokenizer = SimpleNamespace(encode=lambda text: [3, TINY.vocab, 4], decode=lambda ids: "<new>", end_ids=frozenset((1,)))
+    model = Ended()
+    model.tokenizer = lambda: tokenizer  # type: ignore[method-assign]
+    paged = Paged("cpu", 16, 32, dtype="fp32")
+    paged.open(model)
+    with pytest.raises(UserError) as error:
+        paged.prepare([Arrival(0.0, 0, 12, None, text="a <new> b" * 100)])
+    expected = f"has token {TINY.vocab} ('<new>'), and the model knows 0 to {TINY.vocab - 1}"
+    assert expected in str(error.value) and len(str(error.value)) < 200

@@ -114,11 +114,11 @@ class Paged(Engine):
         words = {arrival.text for arrival in arrivals if arrival.text is not None}
         if words or any(arrival.output_tokens is None for arrival in arrivals):
             assert self._model is not None, "the engine is not open"
-            tokenizer = self._model.tokenizer()
-            self._end_ids = tokenizer.end_ids & set(range(self.runner.model.shape.vocab))
+            tokenizer, vocab = self._model.tokenizer(), self.runner.model.shape.vocab
+            self._end_ids = tokenizer.end_ids & set(range(vocab))
             if not self._end_ids:
                 raise UserError("workload: the model names no token that ends a text, so its answers would never end")
-            self._words |= {text: encode(tokenizer, text) for text in words - self._words.keys()}
+            self._words |= {text: encode(tokenizer, text, vocab) for text in words - self._words.keys()}
         return [a if a.text is None else replace(a, prompt_tokens=len(self._words[a.text])) for a in arrivals]
 
     def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
