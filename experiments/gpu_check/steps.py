@@ -86,5 +86,5 @@ def prefill(model: Llama, ops: Ops, tokens: int, piece: int) -> Callable[[], tor
     per_row = -(-piece // BLOCK_SIZE)
     runner = ModelRunner(model, len(pieces) * per_row, BLOCK_SIZE, ops)
     rows = [Row([1] * n, 0, list(range(i * per_row, (i + 1) * per_row)), GREEDY) for i, n in enumerate(pieces)]
-    batch = Batch.pack(rows, runner.limits, model.device, pads=ops.pads_rows)
+    batch = Batch.pack(rows, runner.limits, model.device)
     return torch.inference_mode()(lambda: runner.model.forward(batch, runner.cache, ops))

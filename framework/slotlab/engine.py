@@ -93,7 +93,10 @@ class Engine:
         """The largest step to come; told before `open`."""
 
     def open(self, model: Model) -> Mapping[str, str]:
-        """Load, size the pool, warm up. Returns facts for the record: the device, which implementations run, the weights."""
+        """Load, size the pool, warm up. Returns facts for the record: the device, which implementations run, the weights.
+
+        What is named `warning` is printed on a line of its own.
+        """
         return {}
 
     def clock(self) -> Clock:

@@ -1,6 +1,6 @@
 """Packs the rows of one step: no padding between sequences, one pass of numpy, one copy to the device.
 
-Shape suffixes here: T tokens (padded), S rows (sequences), B blocks per row, R rows that want logits (padded).
+Shape suffixes here: T tokens (with padding), S rows (sequences), B blocks per row, R rows that want logits (with padding).
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,9 +12,6 @@ import numpy.typing as npt
 import torch
 
 from slotlab_kernels.sampling import Sampling, stream_keys
-
-ROW_PADDING = 8
-"""BLAS multiplies matrices in multiples of so many rows: with fewer it picks other kernels, which round differently."""
 
 LATEST = -1
 """Stands for an id that only the device knows yet: the token that was drawn last for the request of its row."""
@@ -79,9 +76,9 @@ class Batch:
     greedy: bool
 
     @classmethod
-    def pack(cls, rows: Sequence[Row], limits: Limits, device: torch.device, padding: int = 0, pads: bool = True) -> "Batch":
+    def pack(cls, rows: Sequence[Row], limits: Limits, device: torch.device, padding: int = 0) -> "Batch":
         """`pack_rows`, and the copy to the device."""
-        packed = pack_rows(rows, limits, padding, pads)
+        packed = pack_rows(rows, limits, padding)
         flat = torch.from_numpy(np.concatenate([part.ravel() for part in packed.parts.values()]))
         return cls.of(packed, split(flat.to(device), packed.parts))
 
@@ -133,13 +130,12 @@ class Packed:
 
 
 def pack_rows(
-    rows: Sequence[Row], limits: Limits, padding: int = 0, pads: bool = True, places: Mapping[int, int] | None = None,
-    square: int = 0,
-) -> Packed:  # fmt: skip
+    rows: Sequence[Row], limits: Limits, padding: int = 0, places: Mapping[int, int] | None = None, square: int = 0
+) -> Packed:
     """Packs at least one row; asserts that each has tokens, blocks for them, and nothing outside the limits.
 
-    `padding`: at least so many padding tokens. `pads`: up to a multiple of 8 tokens, and of 8 rows that want logits. `places`: of
-    the requests in the pool of tokens. `square`: so many tokens, and so many rows that want logits, neither more nor less.
+    `padding`: so many padding tokens. `places`: of the requests in the pool of tokens. `square`: so many tokens, and so many rows
+    that want logits, neither more nor less.
     """
     counts = np.fromiter((len(row.ids) for row in rows), np.int64, len(rows))
     starts = np.fromiter((row.start for row in rows), np.int64, len(rows))
@@ -155,8 +151,7 @@ def pack_rows(
     limits.check(ids, tables, slots, ends)
 
     wanting = [index for index, row in enumerate(rows) if row.sampling is not None]
-    multiple = ROW_PADDING if pads else 1
-    size, size_R = square or _padded(len(row_of) + padding, multiple), square or _padded(len(wanting), multiple)
+    size, size_R = square or len(row_of) + padding, square or len(wanting)
     assert size >= len(row_of), f"{len(row_of)} tokens are more than {size}"
     parts = {
         "ids_T": _pad(ids, size, 0),
@@ -205,10 +200,6 @@ def _take_latest(ids: Ints, rows: Sequence[Row], last: Ints, places: Mapping[int
         assert request is not None and request in places, f"row {index}: the device has no token of request {request}"
         latest[last[index]], ids[last[index]] = places[request], 0
     return latest
-
-
-def _padded(count: int, multiple: int) -> int:
-    return -(-count // multiple) * multiple
 
 
 def _pad(values: Ints, size: int, value: int) -> Ints:

@@ -3,16 +3,17 @@
 What each part needs. Attention: splits of a fixed size and one tiling for prefill and decode, which the Triton ops have when
 torch's deterministic algorithms are on. Norms, RoPE, SiLU and sampling: nothing, a token is reduced in one order. Padding of
 a CUDA graph: nothing, it selects no other kernel. Matrix products: cuBLAS chooses its kernel by the number of rows, so it gets
-always the same. What is left to trust is that one kernel of cuBLAS treats all its rows alike: `experiments/gpu_check` tests it.
+always the same. What is left to trust is that one kernel of cuBLAS treats all its rows alike: `invariance` tests it when an
+engine opens, `experiments/gpu_check` at length.
 """
 
 import os
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 
-from slotlab_kernels.ops import Linear, Ops
+from slotlab_kernels.ops import Ops
+from slotlab_kernels.ops.tiles import in_tiles
 
 ROWS = 128
 """Rows of every matrix product. Up to so many decodes cost hardly more than one, since the weights are read once; a prefill
@@ -31,16 +32,4 @@ def make_deterministic(ops: Ops) -> Ops:
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
     torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
     names = ops.names | {"linear": f"{ops.names['linear']}, {ROWS} rows at a time"}
-    return replace(ops, linear=sliced(ops.linear), names=names)
-
-
-def sliced(linear: Linear) -> Linear:
-    """A `linear` that multiplies ROWS rows at a time, zeros where there are fewer."""
-
-    def multiply(
-        x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False
-    ) -> torch.Tensor:  # fmt: skip
-        padded = F.pad(x, (0, 0, 0, -len(x) % ROWS))
-        return torch.cat([linear(part, weight, bias, wide) for part in torch.split(padded, ROWS)])[: len(x)]
-
-    return multiply
+    return replace(ops, linear=in_tiles(ops.linear, ROWS), names=names)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from slotlab_kernels.batch import ROW_PADDING, ROW_PARTS, TOKEN_PARTS, Batch, Row
+from slotlab_kernels.batch import ROW_PARTS, TOKEN_PARTS, Batch, Row
 
 PARTS = (*TOKEN_PARTS, *ROW_PARTS)
 REASONS = {
@@ -111,15 +111,12 @@ class DecodeGraphs:
     """
 
     @torch.inference_mode()
-    def __init__(
-        self, capture: Capture, backend: Graphs, compute: Compute, block_size: int, device: torch.device, pads: bool
-    ) -> None:
+    def __init__(self, capture: Capture, backend: Graphs, compute: Compute, block_size: int, device: torch.device) -> None:
         self.capture = capture
         self.sizes, self.contexts = graph_sizes(capture.max_rows), graph_contexts(capture.max_context)
         self.counts: Counter[str] = Counter()
-        self._pads = pads
         self._block_size = block_size
-        most = self.tokens(self.sizes[-1])
+        most = self.sizes[-1]
         self._fields = torch.zeros(len(PARTS), most, dtype=torch.int64, device=device)
         for name in ("slots_T", "latest_T", "kept_R"):
             self._fields[PARTS.index(name)] = -1
@@ -127,10 +124,6 @@ class DecodeGraphs:
         self._order_R = torch.arange(most, device=device)
         keys = [(size, context) for size in reversed(self.sizes) for context in reversed(self.contexts)]
         self._replays = {key: backend.capture(self._work(key, compute)) for key in keys}
-
-    def tokens(self, size: int) -> int:
-        """So many tokens a graph of this size computes: as many as a batch of so many rows is padded to without a graph."""
-        return -(-size // ROW_PADDING) * ROW_PADDING if self._pads else size
 
     def choose(self, rows: Sequence[Row], padding: int, probed: bool) -> Key | None:
         """The graph for these rows and `padding` tokens, and one count; None if there is none for them."""
@@ -142,9 +135,9 @@ class DecodeGraphs:
         return self.sizes[bisect_left(self.sizes, len(rows) + padding)], self.contexts[bisect_left(self.contexts, longest)]
 
     def replay(self, key: Key, sent: torch.Tensor, tables_SB: torch.Tensor) -> torch.Tensor:
-        """The tokens drawn for the rows that were packed square to `tokens` of their size; `sent` begins with their PARTS."""
-        tokens = self.tokens(key[0])
-        self._fields[:, :tokens] = sent[: len(PARTS) * tokens].view(len(PARTS), tokens)
+        """The tokens drawn for the rows that were packed square to their graph's size; `sent` begins with their PARTS."""
+        size = key[0]
+        self._fields[:, :size] = sent[: len(PARTS) * size].view(len(PARTS), size)
         self._tables_SB[: tables_SB.shape[0], : tables_SB.shape[1]] = tables_SB
         return self._replays[key]()
 
@@ -166,13 +159,13 @@ class DecodeGraphs:
     def _work(self, key: Key, compute: Compute) -> Work:
         """The step of a graph on the buffers."""
         size, context = key
-        part = {name: self._fields[index, : self.tokens(size)] for index, name in enumerate(PARTS)}
+        part = {name: self._fields[index, :size] for index, name in enumerate(PARTS)}
         latest_T, kept_R = part.pop("latest_T"), part.pop("kept_R")
-        shares = part.pop("shares_R").view(torch.float32).view(-1, 2)[:size]
+        shares = part.pop("shares_R").view(torch.float32).view(-1, 2)
         batch = Batch(
-            **{name: values if name.endswith("_T") else values[:size] for name, values in part.items()},
+            **part,
             tables_SB=self._tables_SB[:size, : self._width(context)],
-            logits_R=self._order_R[: self.tokens(size)],
+            logits_R=self._order_R[:size],
             temperature_R=shares[:, 0],
             top_p_R=shares[:, 1],
             logits_rows=list(range(size)),

@@ -6,15 +6,15 @@ Shape suffixes: T tokens, N query heads, H key heads, D head dim, R rows of logi
 """
 
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 
-from slotlab_kernels.batch import ROW_PADDING, Batch
+from slotlab_kernels.batch import Batch
 from slotlab_kernels.kv_cache import KVCache
-from slotlab_kernels.ops import Ops, Pack
+from slotlab_kernels.ops import Ops, Pack, torch_ops
 from slotlab_kernels.shape import LlamaShape, ModelFileError
 
 INTERFACE = "slotlab"
@@ -77,7 +77,11 @@ class PagedStep:
 class HFModel:
     """A model of transformers as the runner wants it. `shape` tells its sizes; `intermediate` counts what is neither
     attention nor embedding, as if it were a gated MLP, so that the cost of a step comes out right (of a mixture of experts:
-    with all of them)."""
+    with all of them).
+
+    Its linear layers multiply as the `linear` of our torch ops does: on a CPU a row's result does not depend on how many rows
+    there are. Of whatever else its layers do (mixtures of experts choose their rows themselves) nothing is known.
+    """
 
     ops = ("rope_store", "paged_attention", "sample", "gather_blocks", "scatter_blocks")  # those of ours that it calls
 
@@ -85,6 +89,9 @@ class HFModel:
         self.model = model
         self.shape = shape
         self.device, self.dtype = device, dtype
+        for layer in model.modules():
+            if type(layer) is torch.nn.Linear:
+                layer.forward = partial(_multiply, layer)  # type: ignore[method-assign]
 
     def packed(self, pack: Pack) -> "HFModel":
         """Itself: the layers of transformers multiply in their own way."""
@@ -92,7 +99,6 @@ class HFModel:
 
     def forward(self, batch: Batch, cache: KVCache, ops: Ops) -> torch.Tensor:
         """Computes the tokens of a batch, K and V into the cache; fp32 logits [R, V] of the rows that want them."""
-        batch = _pad(batch)
         token = current.set(PagedStep(batch, cache, ops))
         try:
             logits_TV = self.model(
@@ -103,18 +109,8 @@ class HFModel:
             ).logits[0]
         finally:
             current.reset(token)
-        return logits_TV[: len(batch.logits_rows)].float()  # type: ignore[no-any-return]
+        return logits_TV.float()  # type: ignore[no-any-return]
 
 
-def _pad(batch: Batch) -> Batch:
-    """With padding tokens up to a multiple of 8 rows, which torch's matrix products round alike (see ROW_PADDING)."""
-    tokens, rows = -len(batch.ids_T) % ROW_PADDING, -len(batch.logits_R) % ROW_PADDING
-    return replace(
-        batch,
-        ids_T=F.pad(batch.ids_T, (0, tokens)),
-        positions_T=F.pad(batch.positions_T, (0, tokens)),
-        slots_T=F.pad(batch.slots_T, (0, tokens), value=-1),
-        context_T=F.pad(batch.context_T, (0, tokens)),
-        row_T=F.pad(batch.row_T, (0, tokens)),
-        logits_R=F.pad(batch.logits_R, (0, rows)),
-    )
+def _multiply(layer: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
+    return torch_ops.linear(x.flatten(0, -2), layer.weight, layer.bias).view(*x.shape[:-1], -1)

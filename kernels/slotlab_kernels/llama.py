@@ -71,7 +71,7 @@ class Llama:
             x_TC = ops.add_rms_norm(x_TC, residual_TC, layer.mlp_norm_C, eps)
             x_TC = ops.linear(ops.silu_mul(ops.linear(x_TC, layer.gate_up_FC)), layer.down_CF)
             x_TC = ops.add_rms_norm(x_TC, residual_TC, next_norm_C, eps)
-        return ops.linear(x_TC[batch.logits_R], self.head_VC, wide=True)[: len(batch.logits_rows)]
+        return ops.linear(x_TC[batch.logits_R], self.head_VC, wide=True)
 
     def _attention(
         self,

@@ -81,7 +81,7 @@ class ModelRunner:
         if capture is not None:
             with memory_errors("capturing graphs", device):
                 captures = backend or CudaGraphs()
-                self.graphs = DecodeGraphs(capture, captures, self._compute, block_size, device, ops.pads_rows)
+                self.graphs = DecodeGraphs(capture, captures, self._compute, block_size, device)
 
     def launch(self, rows: Sequence[Row], padding: int = 0) -> Launched:
         """Hands one forward pass over all rows to the device; it may be called again before the tokens of this one are read.
@@ -93,8 +93,8 @@ class ModelRunner:
             return launched
         key = self.graphs.choose(rows, padding, self.probe is not None) if self.graphs else None
         self._pool.admit(rows)
-        square = self.graphs.tokens(key[0]) if self.graphs and key else 0
-        packed = pack_rows(rows, self.limits, padding, self.ops.pads_rows, self._pool.places, square)
+        square = key[0] if key else 0
+        packed = pack_rows(rows, self.limits, padding, self._pool.places, square)
         launched._wanting = packed.logits_rows
         with memory_errors("a step", self.model.device):
             sent = self._staging.send(packed.parts)

@@ -31,8 +31,9 @@ def open_runner(engine: Paged, model: Model) -> tuple[ModelRunner, Mapping[str, 
     weights = model.load(device, dtype)
     with refusals():
         runner = build(engine, weights, device, ops)
-        warm_up(runner, *engine.most)
-    return runner, {"dtype": str(dtype).removeprefix("torch."), "weights": model.origin(), **facts(engine, runner, device, ops)}
+        differs = warm_up(runner, *engine.most)
+    told = {"dtype": str(dtype).removeprefix("torch."), "weights": model.origin()}
+    return runner, {**told, **facts(engine, runner, device, ops), **invariance(engine, runner, differs)}
 
 
 @contextmanager
@@ -65,21 +66,15 @@ def build(engine: Paged, weights: Any, device: torch.device, ops: Ops) -> ModelR
     return make(engine.num_blocks)
 
 
-def warm_up(runner: ModelRunner, seqs: int, tokens: int) -> None:
-    """Prompts of its own, so that no request pays for compiling: a prefill, a decode, and both at once; on CUDA the largest."""
-    from slotlab_kernels.batch import Row
+def warm_up(runner: ModelRunner, seqs: int, tokens: int) -> str | None:
+    """Steps of its own, so that no request pays for compiling; on CUDA the largest too. What `batch_dependence` says of them."""
+    from slotlab_kernels.invariance import batch_dependence
     from slotlab_kernels.memory import rehearsal_blocks, rehearse
-    from slotlab_kernels.sampling import Sampling
 
-    limits, sampling = runner.limits, Sampling()
+    limits = runner.limits
     if runner.model.device.type == "cuda" and limits.num_blocks >= rehearsal_blocks(tokens, seqs, limits.block_size):
-        return rehearse(runner, tokens, seqs)
-    fit = min(limits.num_blocks, 2)
-    few, blocks = min(limits.block_size, limits.max_context - 1), list(range(fit))
-    prefill, decode = Row([1] * few, 0, blocks[:1], sampling), Row([1], max(0, few - 1), blocks[:1], sampling)
-    for rows in ([prefill], [decode], [decode, Row([1] * few, 0, blocks[1:], sampling)][:fit]):
-        runner.step(rows)
-    runner.reset()
+        rehearse(runner, tokens, seqs)
+    return batch_dependence(runner)
 
 
 def facts(engine: Paged, runner: ModelRunner, device: torch.device, ops: Ops) -> Mapping[str, str]:
@@ -88,13 +83,22 @@ def facts(engine: Paged, runner: ModelRunner, device: torch.device, ops: Ops) ->
 
     cuda = device.type == "cuda"
     foreign = getattr(runner.model, "ops", None)  # a model that is not ours calls some of them only
-    invariant = foreign is None and (engine.deterministic or not cuda)
     return {
         "device": torch.cuda.get_device_name(device) if cuda else f"cpu, {torch.get_num_threads()} threads",
         "num_blocks": str(engine.num_blocks),
         "graphs": "decode" if runner.graphs else "none",
         "overlap": "one step in flight" if engine.overlaps(device) else "none",
-        "deterministic": "any batch" if invariant else "equal batches only",
         **{f"op.{op}": name for op, name in runner.ops.names.items() if foreign is None or op in foreign},
         **{f"ops.{name}": remark for name, remark in ops.remarks.items()},
     }
+
+
+def invariance(engine: Paged, runner: ModelRunner, differs: str | None) -> dict[str, str]:
+    """Within what a token's numbers are the same: no more than is both meant to be so and was found so at the start."""
+    if runner.model.device.type == "cuda" and not engine.deterministic:
+        return {"deterministic": "equal batches only"}
+    if differs is None:
+        foreign = hasattr(runner.model, "ops")  # what its own layers do is known from the trial alone
+        return {"deterministic": "the batches tried at the start" if foreign else "any batch"}
+    why = f"computed {differs}, a request's logits or K and V are other bytes than alone"
+    return {"deterministic": "equal batches only", "warning": f"tokens may depend on the policy here: {why}"}

@@ -1,21 +1,21 @@
 import pytest
 import torch
 
-from slotlab_kernels.batch import ROW_PADDING, Batch, Limits, Row
+from slotlab_kernels.batch import Batch, Limits, Row
 from slotlab_kernels.sampling import GREEDY, Sampling
 
 LIMITS = Limits(block_size=4, num_blocks=10, vocab=100, max_context=12)
 
 
-def pack(*rows: Row) -> Batch:
-    return Batch.pack(rows, LIMITS, torch.device("cpu"))
+def pack(*rows: Row, padding: int = 0) -> Batch:
+    return Batch.pack(rows, LIMITS, torch.device("cpu"), padding)
 
 
 def test_a_mixed_batch_is_packed_without_gaps() -> None:
     decode = Row([41], 5, [7, 2], Sampling(0.5, 1, 2))
     chunk = Row([50, 51, 52], 3, [9, 0, 8], None)
     prompt = Row([60, 61], 0, [5], GREEDY)
-    batch = pack(decode, chunk, prompt)
+    batch = pack(decode, chunk, prompt, padding=2)
     assert batch.ids_T.tolist() == [41, 50, 51, 52, 60, 61, 0, 0]
     assert batch.positions_T.tolist() == [5, 3, 4, 5, 0, 1, 0, 0]
     assert batch.context_T.tolist() == [6, 4, 5, 6, 1, 2, 0, 0]
@@ -23,21 +23,14 @@ def test_a_mixed_batch_is_packed_without_gaps() -> None:
     assert batch.slots_T.tolist() == [9, 39, 0, 1, 20, 21, -1, -1]
     assert batch.tables_SB.tolist() == [[7, 2], [9, 0], [5, 0]]
     assert batch.logits_rows == [0, 2]
-    assert batch.logits_R.tolist() == [0, 5] + [0] * 6
+    assert batch.logits_R.tolist() == [0, 5]
     assert batch.temperature_R.tolist() == [0.5, 0.0]
     assert batch.max_context == 6 and not batch.greedy
 
 
-@pytest.mark.parametrize("tokens", (1, 7, 8, 9))
-def test_rows_are_padded_to_a_multiple(tokens: int) -> None:
-    batch = pack(Row([1] * tokens, 0, [0, 1, 2], None))
-    assert len(batch.ids_T) == -(-tokens // ROW_PADDING) * ROW_PADDING
-    assert len(batch.logits_R) == 0 and batch.greedy
-
-
 def test_no_wanted_logits_is_no_row_of_logits() -> None:
     batch = pack(Row([1], 0, [0], None))
-    assert batch.logits_rows == [] and len(batch.logits_R) == 0
+    assert batch.logits_rows == [] and len(batch.logits_R) == 0 and batch.greedy
 
 
 @pytest.mark.parametrize(

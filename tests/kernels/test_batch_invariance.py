@@ -4,20 +4,22 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.nn.functional as F
 
-from slotlab_kernels import batch
 from slotlab_kernels.batch import Row
 from slotlab_kernels.llama import Llama
-from slotlab_kernels.ops import choose_ops, prefer_all
+from slotlab_kernels.ops import choose_ops, prefer_all, torch_ops
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.sampling import GREEDY
 from slotlab_kernels.shape import SMOLLM2_135M, TINY
 from slotlab_kernels.weights import random_llama
 
+products = SimpleNamespace(**run_path(str(Path(__file__).parent / "products.py")))
 CPU = torch.device("cpu")
 SHAPES = {"tiny": TINY, "smollm2": replace(SMOLLM2_135M, layers=3, vocab=8192)}
 DTYPES = (torch.float32, torch.bfloat16)
@@ -172,31 +174,48 @@ def test_logits_over_shared_prefix_blocks_are_those_of_a_full_prefill(shared: in
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_the_torch_reference_is_invariant_too_with_few_threads(dtype: torch.dtype) -> None:
-    runner = make_runner("tiny", dtype, "torch")
-    lengths = LENGTHS[:-1]
+@pytest.mark.parametrize("ops", ({}, prefer_all("numba"), prefer_all("torch"), {"linear": "torch"}, {"paged_attention": "torch"}))
+def test_logits_do_not_depend_on_a_library_that_rounds_by_the_number_of_rows(
+    ops: dict[str, str], dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As MKL does on some processors of Intel: whatever the ops are, and also where they are mixed."""
+    products.plant(monkeypatch, products.by_rows)
+    runner = ModelRunner(model("tiny", dtype), NUM_BLOCKS, BLOCK_SIZE, choose_ops(CPU, ops))
+    lengths = (1, 2, 7, 8, 9, 17, 33, 64)
     alone = run_alone(runner, lengths)
     assert run_all(runner, lengths, whole, seed=8) == alone
     assert run_all(runner, lengths, mixed(random.Random(9)), seed=9, preempt=0.3) == alone
 
 
-def test_numba_ops_are_invariant_at_any_number_of_threads() -> None:
-    """Torch's silu is not: at 5 threads the last element of a thread's share is rounded otherwise."""
-    numba = choose_ops(CPU, prefer_all("numba"))
-    gate_up = torch.randn(104, 3072, generator=torch.Generator().manual_seed(0))
-    before = torch.get_num_threads()
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_with_such_a_library_bare_the_logits_depend_on_the_batch(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mutation: it shows that the tests above can fail."""
+    products.plant(monkeypatch, products.by_rows)
+    ops = replace(choose_ops(CPU, {"linear": "torch"}), linear=torch_ops._linear)
+    runner = ModelRunner(model("tiny", dtype), NUM_BLOCKS, BLOCK_SIZE, ops)
+    assert run_all(runner, (9, 20), whole, seed=0) != run_alone(runner, (9, 20))
+
+
+@pytest.mark.parametrize("implementation", ("numba", "torch"))
+def test_ops_of_single_rows_are_invariant_at_any_number_of_threads(implementation: str) -> None:
+    """Torch's own silu is not: at 5 threads the last element of a thread's share is rounded otherwise."""
+    ops = choose_ops(CPU, prefer_all(implementation))
+    gate_up, weight = torch.randn(104, 3072, generator=torch.Generator().manual_seed(0)), torch.ones(3072)
+    parts, before = gate_up.split(8), torch.get_num_threads()
     try:
         torch.set_num_threads(5)
-        together = numba.silu_mul(gate_up)
+        gated, normed = ops.silu_mul(gate_up), ops.rms_norm(gate_up, weight, 1e-5)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(together, torch.cat([numba.silu_mul(gate_up[at : at + 8]) for at in range(0, 104, 8)]))
+    assert torch.equal(gated, torch.cat([ops.silu_mul(part) for part in parts]))
+    assert torch.equal(normed, torch.cat([ops.rms_norm(part, weight, 1e-5) for part in parts]))
 
 
+@pytest.mark.parametrize("implementation", ("cpp", "numba"))
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("threads", (1, 3, 5))
-def test_cpp_logits_are_the_same_at_any_number_of_threads(dtype: torch.dtype, threads: int) -> None:
-    runner, before = make_runner("smollm2", dtype), torch.get_num_threads()
+def test_logits_are_the_same_at_any_number_of_threads(dtype: torch.dtype, threads: int, implementation: str) -> None:
+    runner, before = make_runner("smollm2", dtype, implementation), torch.get_num_threads()
     expected = run_alone(runner, (33, 100))
     try:
         torch.set_num_threads(threads)
@@ -205,31 +224,33 @@ def test_cpp_logits_are_the_same_at_any_number_of_threads(dtype: torch.dtype, th
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("implementation", ("cpp", "numba", "torch"))
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_packed_product_gives_a_row_the_same_bytes_among_any_others(dtype: torch.dtype) -> None:
-    """Also where outputs do not fill the last panel, and inputs are few."""
-    ops, generator = choose_ops(CPU, prefer_all("cpp")), torch.Generator().manual_seed(0)
+def test_a_product_gives_a_row_the_same_bytes_among_any_others(
+    dtype: torch.dtype, implementation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stands among them, also where outputs do not fill the last panel, and inputs are few."""
+    products.plant(monkeypatch, products.by_rows)
+    ops, generator = choose_ops(CPU, prefer_all(implementation)), torch.Generator().manual_seed(0)
     for inputs, outputs in ((576, 960), (24, 72), (2, 5)):
         x = torch.randn(61, inputs, generator=generator).to(dtype)
         weight = (torch.randn(outputs, inputs, generator=generator) / inputs**0.5).to(dtype)
         bias = torch.randn(outputs, generator=generator).to(dtype)
         packed = ops.pack(weight)
-        together = ops.linear(x, packed, bias)
-        assert all(torch.equal(ops.linear(x[:rows], packed, bias), together[:rows]) for rows in range(1, 30))
-        exact = F.linear(x.double(), weight.double(), bias.double())
+        together, wide = ops.linear(x, packed, bias), ops.linear(x, packed, bias, wide=True)
+        assert all(torch.equal(ops.linear(x[:rows], packed, bias), together[:rows]) for rows in range(30))
+        assert all(torch.equal(ops.linear(x[rows:], packed, bias), together[rows:]) for rows in range(1, 14))
+        exact = torch.einsum("tk,nk->tn", x.double(), weight.double()) + bias.double()
         tolerance = 1e-5 if dtype is torch.float32 else 2e-2
         torch.testing.assert_close(together.double(), exact, rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(ops.linear(x, packed, bias, wide=True).double(), exact, rtol=1e-4, atol=1e-4)
+        assert wide.dtype is torch.float32 and torch.equal(wide.to(dtype), together)
 
 
-def test_without_padded_rows_fp32_logits_depend_on_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mutation: it shows that the master test can fail, and why rows are padded."""
-    x, w = torch.randn(8, 576), torch.randn(960, 576)
-    if all(torch.equal(F.linear(x[:rows], w), F.linear(x, w)[:rows]) for rows in (1, 2, 3, 5, 7)):
-        pytest.skip("this machine's BLAS rounds alike for any number of rows")
-    runner = make_runner("smollm2", torch.float32, "numba")
-    padded = [run_all(runner, (1,) * count, whole, seed=0) for count in (1, 2, 3, 5, 7)]
-    monkeypatch.setattr(batch, "ROW_PADDING", 1)
-    bare = [run_all(runner, (1,) * count, whole, seed=0) for count in (1, 2, 3, 5, 7)]
-    assert bare != padded
-    assert len({one[0][0] for one in bare}) > 1 and len({one[0][0] for one in padded}) == 1
+def test_numba_sums_in_the_order_of_the_inputs_by_fused_steps() -> None:
+    """So an output is the same number on every processor that has a fused multiply-add: here it is computed in fp64."""
+    x, weight, bias = (torch.randint(-4096, 4096, size).float() / 1024 for size in ((7, 40), (21, 40), (21,)))
+    expected = bias.expand(7, 21)
+    for unit in range(40):
+        expected = (expected.double() + x[:, None, unit].double() * weight[None, :, unit].double()).float()
+    ops = choose_ops(CPU, {"linear": "numba"})
+    assert torch.equal(ops.linear(x, ops.pack(weight), bias), expected)

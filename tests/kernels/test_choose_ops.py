@@ -25,9 +25,11 @@ def test_a_preference_holds_for_its_op_only() -> None:
 
 
 def test_weights_are_packed_for_the_linear_that_reads_them() -> None:
-    assert not choose_ops(CPU).pads_rows
-    ops, weight = choose_ops(CPU, {"linear": "torch"}), torch.ones(3, 4)
-    assert ops.pads_rows and ops.pack(weight) is weight
+    weight, x = torch.arange(12.0).view(3, 4), torch.ones(1, 4)
+    assert choose_ops(CPU, {"linear": "torch"}).pack(weight) is weight
+    for name in ("cpp", "numba", "torch"):
+        ops = choose_ops(CPU, {"linear": name})
+        assert ops.linear(x, ops.pack(weight)).tolist() == [[6.0, 22.0, 38.0]] and ops.pack(weight).shape == weight.shape
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def _ask_again_for_a_compiler() -> Iterator[None]:
 def test_without_a_compiler_numba_runs_and_the_reason_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "g++")
     ops = choose_ops(CPU)
-    assert ops.names == dict.fromkeys(OPS, "numba") | BLOCKS | {"linear": "torch"}
+    assert ops.names == dict.fromkeys(OPS, "numba") | BLOCKS
     assert ops.remarks == {"cpp": "cannot run here: g++ is not installed"}
 
 

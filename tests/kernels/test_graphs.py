@@ -11,7 +11,7 @@ import torch
 
 from slotlab_kernels.batch import LATEST, Row
 from slotlab_kernels.graphs import Capture, graph_contexts, graph_sizes
-from slotlab_kernels.ops import Ops, choose_ops, prefer_all
+from slotlab_kernels.ops import Ops, choose_ops, prefer_all, torch_ops
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.sampling import GREEDY, Sampling
 from slotlab_kernels.shape import TINY
@@ -120,11 +120,11 @@ def test_what_no_graph_is_for_runs_without_and_is_counted(rows: list[Row], why: 
 
 
 def test_a_deterministic_runner_multiplies_in_slices_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With them rows need no padding to be independent of the batch: each product has the same number of rows."""
+    """Each product has the same number of rows."""
     monkeypatch.setattr(torch, "use_deterministic_algorithms", lambda on: None)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    fp32 = replace(ops_of("torch"), pads_rows=False)
-    runner = ModelRunner(MODEL, NUM_BLOCKS, BLOCK_SIZE, fp32, deterministic=True)
+    plain = replace(ops_of("torch"), linear=torch_ops._linear)  # as on CUDA
+    runner = ModelRunner(MODEL, NUM_BLOCKS, BLOCK_SIZE, plain, deterministic=True)
     assert runner.ops.names["linear"] == "torch, 128 rows at a time"
     logits: dict[int, list[bytes]] = {}
     rows = [Row([3, 1 + row], 0, [row], GREEDY) for row in range(7)]

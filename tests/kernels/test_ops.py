@@ -39,7 +39,7 @@ def paged(lengths: tuple[int, ...], block_size: int, kv_heads: int, dim: int, dt
         for at in range(length):
             cache[:, mine[at // block_size], at % block_size] = randn(2, kv_heads, dim, seed=100 * length + at, dtype=dtype)
         rows.append(Row([0], length - 1, mine, None))
-    return Batch.pack(rows, Limits(block_size, cache.shape[1], VOCAB, 10_000), CPU), cache
+    return Batch.pack(rows, Limits(block_size, cache.shape[1], VOCAB, 10_000), CPU, padding=-len(rows) % 8), cache
 
 
 def dense_attention(q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: int = 0) -> torch.Tensor:

@@ -46,8 +46,10 @@ def print_curve(run: Run) -> None:
 def print_facts(run: Run) -> None:
     """What executes the plans (the device, the weights, which implementation of each op), and what a trace's rows became."""
     for facts in (run.meta["engine"], run.meta["workload"]):
-        if facts:
-            console.print(f"{run.place.name}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
+        if told := [f"{name} {value}" for name, value in facts.items() if name != "warning"]:
+            console.print(f"{run.place.name}: " + ", ".join(told))
+        if "warning" in facts:
+            console.print(f"{run.place.name}: warning: {facts['warning']}", style="yellow")
 
 
 def print_cost(run: Run) -> None:

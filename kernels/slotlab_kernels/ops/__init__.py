@@ -29,7 +29,10 @@ class Linear(Protocol):
     def __call__(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False
     ) -> torch.Tensor:
-        """x [T, K] times the transposed packed weight [N, K], plus bias [N]: [T, N]; in fp32 if `wide`."""
+        """x [T, K] times the transposed packed weight [N, K], plus bias [N]: [T, N]; in fp32 if `wide`.
+
+        On a CPU a row's result does not depend on the other rows, on how many there are, nor on its place among them.
+        """
 
 
 class RopeStore(Protocol):
@@ -98,13 +101,11 @@ class ScatterBlocks(Protocol):
 class Ops:
     """One implementation of each op, and in `names` which one it is.
 
-    `pads_rows`: matrices must have a multiple of 8 rows, or `linear` rounds them in another way than larger ones.
     `remarks`: on implementations for this device: why one cannot run here, or what was wrong before it could.
     """
 
     linear: Linear
     pack: Pack
-    pads_rows: bool
     rope_store: RopeStore
     paged_attention: PagedAttention
     rms_norm: RMSNorm
@@ -136,11 +137,9 @@ def choose_ops(device: torch.device, prefer: Mapping[str, str] | None = None) ->
     here = [name for name in IMPLEMENTATIONS if _why_not(name, device) is None]
     names = {op: prefer.get(op) or next(name for name in here if hasattr(_module(name), op)) for op in OPS}
     mine = [name for name, kinds in IMPLEMENTATIONS.items() if device.type in kinds]
-    multiplies = _module(names["linear"])
     return Ops(
         **{op: getattr(_module(name), op) for op, name in names.items()},
-        pack=multiplies.pack,
-        pads_rows=multiplies.PADS_ROWS,
+        pack=_module(names["linear"]).pack,
         names=names,
         remarks={name: said for name in mine if (said := _remark(name, device))},
     )

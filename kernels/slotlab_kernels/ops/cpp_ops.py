@@ -16,7 +16,6 @@ import torch
 from slotlab_kernels.batch import Batch
 from slotlab_kernels.ops.cpp_build import library
 
-PADS_ROWS = False
 
 Kernel = Callable[..., None]
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}

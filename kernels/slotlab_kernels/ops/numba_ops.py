@@ -6,13 +6,33 @@ processors are not oversubscribed; what is lost is the time in which the threads
 
 import numba
 import torch
+import torch.nn.functional as F
 
 from slotlab_kernels.batch import Batch
-from slotlab_kernels.ops import numba_rows
+from slotlab_kernels.ops import numba_linear, numba_rows
 from slotlab_kernels.ops.numba_attention import attend
+from slotlab_kernels.ops.numba_linear import PANEL
 from slotlab_kernels.ops.numba_math import array
 
 _MOST_THREADS = numba.get_num_threads()  # as many as it has started with
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """See Pack: panels of 16 outputs, each input by input; zeros fill the last one."""
+    outputs, inputs = weight.shape
+    panels_PLK = F.pad(weight, (0, 0, 0, -outputs % PANEL)).view(-1, PANEL, inputs)
+    return panels_PLK.transpose(1, 2).contiguous().view(-1, inputs)[:outputs]
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False) -> torch.Tensor:
+    """See Linear."""
+    _share_threads()
+    outputs, inputs = weight.shape
+    weight_PKL = weight.as_strided((-(-outputs // PANEL), inputs, PANEL), (PANEL * inputs, PANEL, 1))
+    out = torch.empty(len(x), outputs, dtype=torch.float32 if wide else x.dtype)
+    bias = x.new_empty(0) if bias is None else bias
+    numba_linear.linear(array(x.float().contiguous()), array(weight_PKL), array(bias), array(out))
+    return out
 
 
 def rope_store(

@@ -1,16 +1,21 @@
 """The reference implementation of every op, in plain torch, on any device.
 
-On a CPU a row's result does not depend on the batch with 1 to 3 threads. With 5 it does (measured): where a thread's
-share ends, torch leaves its vectorised exp for libm's, which rounds otherwise. The numba ops have no such limit.
+A row's result does not depend on the batch by construction: everything is made of additions, multiplications, divisions and
+square roots of single elements, which IEEE 754 rounds in one way wherever an element stands and whoever computes it. What a
+library may round as it likes is left out: sums along a dim, products of matrices, exp (torch leaves its vectorised exp for
+another where a thread's share ends). Two ops need such things. `linear` multiplies tiles of one shape (see `in_tiles`; on
+CUDA, whose speed is measured, only if `make_deterministic` asks for it); `sample` takes one row at a time.
 """
 
 import torch
 import torch.nn.functional as F
 
 from slotlab_kernels.batch import Batch
+from slotlab_kernels.ops.tiles import in_tiles
 from slotlab_kernels.sampling import GOLDEN, MIX_1, MIX_2
 
-PADS_ROWS = True  # BLAS has other kernels for one row, or two or three in fp32, which round in another way
+ROWS = 8
+"""Rows of every matrix product on a CPU: few, because a decode of one row pays for all."""
 KEY_TILE = 64
 """Keys per step of the attention loop: a fixed tiling from position 0, so that no other row can change a sum's order."""
 
@@ -22,8 +27,17 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False) -> torch.Tensor:
     """See Linear."""
+    return _linear_in_tiles(x, weight, bias, wide) if x.device.type == "cpu" else _linear(x, weight, bias, wide)
+
+
+def _linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False
+) -> torch.Tensor:  # fmt: skip
     out = F.linear(x, weight, bias)
     return out.float() if wide else out
+
+
+_linear_in_tiles = in_tiles(_linear, ROWS)
 
 
 def rope_store(
@@ -55,14 +69,14 @@ def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: 
     out_THGD = torch.zeros_like(q_THGD)
     for start in range(0, batch.max_context, KEY_TILE):
         k_THKD, v_THKD, valid_TK = _tile(cache, batch, start, window)
-        score_THGK = q_THGD @ k_THKD.mT
-        score_THGK.masked_fill_(~valid_TK[:, None, None], -torch.inf)
+        masked_TK = ~valid_TK[:, None, None]
+        score_THGK = _sum(q_THGD[:, :, :, None] * k_THKD[:, :, None]).masked_fill_(masked_TK, -torch.inf)
         new_THG = torch.maximum(best_THG, score_THGK.amax(-1))
         base_THG = new_THG.masked_fill(new_THG == -torch.inf, 0.0)  # nothing seen yet: exp(-inf - -inf) is NaN
-        weight_THGK = torch.exp(score_THGK - base_THG[..., None])
-        decay_THG = torch.exp(best_THG - base_THG)
-        sum_THG = sum_THG * decay_THG + weight_THGK.sum(-1)
-        out_THGD = out_THGD * decay_THG[..., None] + weight_THGK @ v_THKD
+        weight_THGK = _exp(score_THGK - base_THG[..., None]).masked_fill_(masked_TK, 0.0)
+        decay_THG = _exp(best_THG - base_THG)
+        sum_THG = sum_THG * decay_THG + _sum(weight_THGK)
+        out_THGD = out_THGD * decay_THG[..., None] + _sum(weight_THGK[:, :, :, None] * v_THKD.mT[:, :, None])
         best_THG = new_THG
     out_THGD /= sum_THG.masked_fill(sum_THG == 0.0, 1.0)[..., None]
     return out_THGD.view(tokens, heads, dim).to(q.dtype)
@@ -90,7 +104,8 @@ def _tile(
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """See RMSNorm."""
     wide = x.float()
-    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
+    mean = _sum(wide * wide)[..., None] / x.shape[-1]
+    return (wide * (1.0 / torch.sqrt(mean + eps)) * weight.float()).to(x.dtype)
 
 
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
@@ -102,13 +117,41 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
 def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """See SiluMul."""
     gate, up = gate_up.float().chunk(2, -1)
-    return (F.silu(gate) * up).to(gate_up.dtype)
+    return (gate / (1.0 + _exp(-gate)) * up).to(gate_up.dtype)
+
+
+def _sum(x: torch.Tensor) -> torch.Tensor:
+    """The sum over the last dim, by adding its second half to its first until one is left."""
+    while (width := x.shape[-1]) > 1:
+        folded, half = x[..., : -(-width // 2)].clone(), width // 2
+        folded[..., :half] += x[..., width - half :]
+        x = folded
+    return x[..., 0]
+
+
+def _exp(x: torch.Tensor) -> torch.Tensor:
+    """e^x in fp32, 2e-7 relative, clamped to |x| <= 87; NaN stays NaN. As in `numba_math`, where the constants are explained."""
+    x = x.clamp(-87.0, 87.0)
+    n = torch.floor(x * 1.4426950408889634 + 0.5)
+    r = x - n * 0.693359375
+    r = r - n * -2.12194440e-4
+    p = torch.full_like(x, 1 / 5040)
+    for factorial in (720, 120, 24, 6, 2, 1, 1):
+        p = p * r + 1 / factorial
+    return p * ((n.int() + 127) << 23).view(torch.float32)  # 2^n
 
 
 def sample(
     logits: torch.Tensor, temperature: torch.Tensor, keys: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
 ) -> torch.Tensor:
     """See Sample."""
+    rows = zip(*(torch.split(x, 1) for x in (logits, temperature, keys, top_k, top_p)), strict=True)
+    return torch.cat([keys[:0], *(_draw(*row) for row in rows)])
+
+
+def _draw(
+    logits: torch.Tensor, temperature: torch.Tensor, keys: torch.Tensor, top_k: torch.Tensor, top_p: torch.Tensor
+) -> torch.Tensor:
     logits = logits.masked_fill(logits.isnan(), -torch.inf)
     if bool(((top_k > 0) | (top_p < 1.0)).any()):
         logits = logits.masked_fill(~_head(logits, temperature, top_k, top_p), -torch.inf)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from slotlab_kernels.batch import ROW_PADDING, Batch
+from slotlab_kernels.batch import Batch
 from slotlab_kernels.ops import triton_attention, triton_blocks, triton_rows, triton_sampling
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -19,6 +19,8 @@ BACKEND = "hip" if torch.version.hip else "cuda"
 SPLIT = 256
 """Keys of a split of the attention, aligned to position 0: a part of the arithmetic, so no tile may change it."""
 NO_WINDOW = 2**31 - 1
+FEW = 8
+"""Tokens beyond two per row that still make a step one of decodes: the padding of a small one."""
 ELEMENTS = 1024
 """Elements of a tile of the kernels that only stream."""
 
@@ -70,7 +72,7 @@ def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: 
     """
     _dense(q, cache)
     out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
-    if len(batch.row_T) <= 2 * len(batch.tables_SB) + ROW_PADDING:
+    if len(batch.row_T) <= 2 * len(batch.tables_SB) + FEW:
         _attend_split(q, cache, out, batch, window or NO_WINDOW)
     else:
         _attend(q, cache, out, batch, window or NO_WINDOW)

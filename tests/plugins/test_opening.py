@@ -1,0 +1,58 @@
+"""What an engine says of its own determinism when it opens: what is meant to be so and was found so, and no more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from runpy import run_path
+from types import SimpleNamespace
+
+import pytest
+
+from slotlab.lab.report import print_facts
+from slotlab_plugins.engines.paged import Paged
+from slotlab_plugins.models.llama import Tiny
+from slotlab_plugins.opening import invariance
+
+products = SimpleNamespace(**run_path(str(Path(__file__).parents[1] / "kernels" / "products.py")))
+TORCH = {"linear": "torch"}
+
+
+@pytest.mark.parametrize("ops", ({}, {"linear": "numba"}, TORCH))
+def test_on_a_cpu_the_tokens_are_those_of_any_batch(ops: dict[str, str]) -> None:
+    facts = Paged("cpu", 16, 64, dtype="fp32", ops=ops).open(Tiny())
+    assert facts["deterministic"] == "any batch" and "warning" not in facts
+
+
+@pytest.mark.parametrize("dtype", ("fp32", "bf16"))
+def test_where_that_does_not_hold_the_record_and_one_line_say_so(
+    dtype: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    products.plant(monkeypatch, products.by_place)
+    monkeypatch.setattr("slotlab_kernels.roofline.measure_peaks", lambda device, dtype: None)  # it multiplies matrices
+    facts = Paged("cpu", 16, 64, dtype=dtype, ops=TORCH).open(Tiny())
+    assert facts["deterministic"] == "equal batches only"
+    print_facts(SimpleNamespace(place=SimpleNamespace(name="run"), meta={"engine": facts, "workload": {}}))  # type: ignore[arg-type]
+    (line,) = [line for line in capsys.readouterr().out.replace("\n", " ").split("run: ") if "warning" in line]
+    assert line.startswith("warning: tokens may depend on the policy here: computed in one step and in chunks and decodes, ")
+
+
+@pytest.mark.parametrize(
+    ("device", "asked", "foreign", "differs", "expected"),
+    (
+        ("cpu", False, False, None, "any batch"),
+        ("cpu", False, True, None, "the batches tried at the start"),
+        ("cpu", False, True, "in one step", "equal batches only"),
+        ("cuda", False, False, None, "equal batches only"),
+        ("cuda", True, False, None, "any batch"),
+        ("cuda", True, False, "in one step", "equal batches only"),
+        ("cuda", True, True, None, "the batches tried at the start"),
+    ),
+)
+def test_no_more_is_claimed_than_is_meant_and_was_found(
+    device: str, asked: bool, foreign: bool, differs: str | None, expected: str
+) -> None:
+    """On CUDA without `deterministic` a few equal bytes are luck, and unequal ones no news."""
+    model = SimpleNamespace(device=SimpleNamespace(type=device), **({"ops": ()} if foreign else {}))
+    told = invariance(Paged(deterministic=asked), SimpleNamespace(model=model), differs)  # type: ignore[arg-type]
+    assert told["deterministic"] == expected
+    assert ("warning" in told) == (differs is not None)
