@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from slotlab.clock import Clock
+from slotlab.core import outcome
 from slotlab.core.scheduler import Scheduler
 from slotlab.engine import Engine, Handle
-from slotlab.plan import Plan
+from slotlab.errors import PluginError
+from slotlab.plan import Plan, Result
 from slotlab.record.recorder import Recorder
 from slotlab.request import RequestState
 from slotlab.sources import Source
@@ -39,7 +41,7 @@ class Server:
     clock: Clock
     recorder: Recorder
     truth: Callable[[int], int | None]
-    flight: tuple[Handle, list[RequestState]] | None = None  # a step that is under way, and those who leave with it
+    flight: tuple[Handle, Result, list[RequestState]] | None = None  # a step under way, its forecast, and who leaves with it
 
     def run(self, limit: float = math.inf) -> None:
         """Serve every request to its end, or until `limit`."""
@@ -50,6 +52,9 @@ class Server:
                     return self.abort_all()
                 self.let_in()
                 self.step(limit)
+        except PluginError:
+            self.flight = None
+            raise
         finally:
             self.land()  # also if interrupted: the record ends with a step, not inside one
 
@@ -82,26 +87,27 @@ class Server:
     def execute(self, plan: Plan, planning: float) -> None:
         """Have a plan executed; wait for its end, or where what it comes to is known for the end of the one before."""
         submitted = perf_counter()
-        handle = self.engine.submit(plan)
+        handle = outcome.submit(self.engine, plan)
         self.land()
-        if forecast := handle.forecast:
+        if foretold := outcome.forecast(self.engine, plan, handle):
+            result = foretold
             self.recorder.begun(plan)
         else:
-            forecast = handle.result()
-            ends = self.clock.advance(forecast.durations)
-            self.recorder.step(plan, forecast, ends)
+            result = outcome.outcome(self.engine, plan, handle)
+            ends = self.clock.advance(result.durations)
+            self.recorder.step(plan, result, ends)
         executed = perf_counter()
-        self.scheduler.commit(plan, forecast, self.clock.now())
-        if handle.forecast:
-            self.flight = handle, self.scheduler.departed()
+        self.scheduler.commit(plan, result, self.clock.now())
+        if foretold:
+            self.flight = handle, foretold, self.scheduler.departed()
         self.recorder.host(planning, executed - submitted, perf_counter() - executed)
         self.farewell()
 
     def land(self) -> None:
         """Wait for the step that is under way, if there is one."""
         if self.flight:
-            handle, leaving = self.flight
-            result = handle.result()
+            handle, foretold, leaving = self.flight
+            result = outcome.arrived(self.engine, handle, foretold)
             self.flight = None
             self.recorder.ended(result, self.clock.advance(result.durations))
             self.see_off(leaving)
@@ -121,5 +127,6 @@ class Server:
     def see_off(self, leaving: Sequence[RequestState]) -> None:
         """Tell engine and source who has left."""
         for state in leaving:
-            self.engine.left(state)
+            with outcome.named(self.engine, "left"):
+                self.engine.left(state)
             self.source.left(state, self.clock.now())
