@@ -227,12 +227,6 @@ def test_a_view_that_cannot_be_written_costs_one_warning(
     assert caplog.messages == ["the saved view of experiment plain could not be written: disk full"]
 
 
-def test_a_file_that_is_no_database_is_refused_at_once(tmp_path: Path) -> None:
-    (tmp_path / "mlflow.db").write_text("not a database " * 100)
-    with pytest.raises(TrackingError, match="could not open the store: file is not a database"):
-        open_tracker(Tracking(), "e", tmp_path)
-
-
 def test_a_database_of_another_version_is_one_line_with_the_upgrade_command(folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "mlflow.db"
     with sqlite3.connect(folder / "mlflow.db") as source, sqlite3.connect(path) as copy:
@@ -266,23 +260,47 @@ def test_four_processes_at_once_on_a_fresh_database_all_succeed_in_silence(
     assert len({run.data.tags["mlflow.runColor"] for run in runs}) == 4
 
 
-def test_names_that_were_one_key_are_logged_each_by_itself(tracker: Tracker, client: MlflowClient) -> None:
-    """`a@b` and `a#b` of an option lost the run, of a tenant they were one metric."""
-    names = ["a@b (ms)", "a#b %ms)", "", "..", "a/../b", "A", "a", "😀\n", "x" * 300, "x" * 301]
-    tracker.start(info(params={f"weights.{name}": name for name in names}))
-    tracker.point(0, {f"tenant_{name}": float(i) for i, name in enumerate(names)})
-    tracker.series(0, {f"service_{name}": {0: float(i)} for i, name in enumerate(names)})
-    data = client.get_run(finished(tracker)).data
-    whole = {key.removeprefix("name."): name for key, name in data.tags.items() if key.startswith("name.")}
+def test_a_first_run_that_is_interrupted_leaves_no_half_made_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tables made later runs fail: `table datasets already exists`."""
 
-    def read(key: str) -> str:
-        return whole.get(key.rpartition("::")[2]) or unescape(key)
+    class Interrupt(BaseException):
+        pass
 
-    metrics = {read(key): value for key, value in data.metrics.items() if not key.startswith("series")}
-    series = {read(key.removeprefix("series_p0/")): value for key, value in data.metrics.items() if key.startswith("series")}
-    assert metrics == {f"tenant_{name}": i for i, name in enumerate(names)}
-    assert series == {f"service_{name}": i for i, name in enumerate(names)}
-    assert {read(key): value for key, value in data.params.items()} == {f"weights.{name}": name for name in names}
+    def interrupt(*args: object) -> None:
+        raise Interrupt
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupt):
+        patch.setattr("mlflow.store.db.utils._upgrade_db", interrupt)  # the first tables are there, and half a migration
+        open_tracker(Tracking(), "e", tmp_path)
+    assert not (tmp_path / "mlflow.db").exists()
+    (tmp_path / "mlflow.db-journal").write_bytes(b"of a file that is gone")
+    assert open_tracker(Tracking(), "e", tmp_path).experiment_id
+    assert {path.name for path in tmp_path.iterdir()} == {"mlflow.db", "mlflow.db.lock"}
+
+
+def test_a_database_that_was_left_half_made_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "mlflow.db") as half:
+        half.execute("CREATE TABLE datasets (dataset_uuid TEXT)")
+    with pytest.raises(TrackingError, match=r"mlflow\.db was left half made .*datasets already exists.*: delete it, and run again$"):
+        open_tracker(Tracking(), "e", tmp_path)
+
+
+def test_what_can_be_no_database_is_refused_and_no_lock_is_left(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text").write_text("not a database " * 100)
+    before = {*tmp_path.iterdir()}
+    for name, why in (("folder", "is not a file"), ("text", "file is not a database"), ("text/x.db", "Not a directory")):
+        with pytest.raises(TrackingError, match=why):
+            open_tracker(Tracking(uri=f"sqlite:///{name}"), "e", tmp_path)
+    assert {*tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("a//b", "a/b"), ("../x", "x"), ("/abs/", "abs"), ("tenant a%,(b)", "tenant a___b_"), ("é_1:2", "é_1:2"), ("..", "_")],
+)
+def test_keys_become_what_mlflow_accepts(name: str, key: str) -> None:
+    assert key_for(name) == key
 
 
 def test_a_text_parameter_stays_as_it_is() -> None:

@@ -2,17 +2,24 @@
 
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from subprocess import Popen
+from subprocess import PIPE, Popen
 
 import pytest
 from mlflow import MlflowClient
 
-from slotlab.tracking import RunInfo, Tracking, TrackingError, open_tracker
+from slotlab.tracking import RunInfo, Tracking, TrackingError, leash, open_tracker
 from slotlab.tracking.server import serve_ui
 
 SERVE = "import sys; from slotlab.tracking.server import serve_ui; sys.exit(serve_ui('sqlite:///mlflow.db', int(sys.argv[1])))"
+OWNER = """
+import subprocess, sys
+leash, server = sys.argv[1:]
+held = subprocess.Popen([sys.executable, leash, sys.executable, "-c", server], stdin=subprocess.PIPE, start_new_session=True)
+held.wait()
+"""
 INFO = RunInfo("policy=fcfs", {"policy": "fcfs", "empty": ""}, {"sweep_id": "s"}, "poisson", "ab" * 32)
 
 
@@ -39,7 +46,7 @@ def ui(database: Path, python: Callable[..., "Popen[str]"]) -> "Iterator[tuple[P
     process = python(SERVE, str(port), cwd=database.parent)
     yield process, f"http://127.0.0.1:{port}"
     process.terminate()
-    process.wait(20)
+    process.wait()
 
 
 def test_the_ui_serves_links_runs_and_ends_on_sigterm(
@@ -65,10 +72,25 @@ def test_the_ui_serves_links_runs_and_ends_on_sigterm(
         serve_ui(server, open_at="curve")
 
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
     with pytest.raises(TrackingError, match="no MLflow server answers"):
         open_tracker(Tracking(uri=server), "curves", database.parent)
+
+
+def test_the_server_ends_with_the_command_however_that_ends(python: Callable[..., "Popen[str]"], tmp_path: Path) -> None:
+    """SIGKILL leaves nobody time to say goodbye: the system closes the pipe. A stand-in for the server writes its own end."""
+    server = "import signal, sys; signal.signal(15, lambda *_: sys.exit('ended')); print('up', flush=True); signal.pause()"
+    owner = python(OWNER, leash.__file__, server, cwd=tmp_path)
+    assert owner.stdout is not None and owner.stdout.readline() == "up\n"
+    owner.kill()
+    out, err = owner.communicate()  # returns when the last holder of these pipes is gone: the server
+    assert (out, err) == ("", "ended\n")
+
+
+def test_a_leash_ends_with_the_code_of_its_command(tmp_path: Path) -> None:
+    held = Popen([sys.executable, leash.__file__, sys.executable, "-c", "raise SystemExit(7)"], stdin=PIPE)
+    assert held.wait() == 7
 
 
 def test_a_missing_database_is_one_line_and_is_not_created(tmp_path: Path) -> None:

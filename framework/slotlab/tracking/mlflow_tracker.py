@@ -10,7 +10,8 @@ from typing import Any
 
 from slotlab.names import escape, fit
 from slotlab.tracking import STATUSES, RunInfo
-from slotlab.tracking.store import connect, guard, is_sqlite, one_process, open_experiment, shown
+from slotlab.tracking.database import is_sqlite, one_process
+from slotlab.tracking.store import connect, guard, open_experiment, shown
 
 PARAM_CHARS, TAG_CHARS, NAME_CHARS, DIGEST_CHARS = 6000, 8000, 500, 36  # MLflow 3.17 refuses more
 BATCH = 1000  # metrics at a time: MLflow refuses more

@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
 from slotlab.errors import nearest
-from slotlab.tracking import TrackingError, resolve_uri
-from slotlab.tracking.store import connect, database, guard, is_sqlite, shown
+from slotlab.tracking import TrackingError, leash, resolve_uri
+from slotlab.tracking.database import database, is_sqlite
+from slotlab.tracking.store import connect, guard, shown
 from slotlab.tracking.view import TAG, curves_link
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 HOST = "127.0.0.1"
-START_SECONDS, STOP_SECONDS = 60.0, 10.0
+START_SECONDS, STOP_SECONDS = 60.0, leash.STOP_SECONDS
 ENVIRONMENT = {
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # two processes instead of ten
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -88,15 +89,15 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _serving(uri: str, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """MLflow's server in a session of its own, so that Ctrl-C reaches it through us only."""
-    command = [sys.executable, "-m", "mlflow", "server", "--host", HOST, "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", uri]
+    """MLflow's server in a session of its own, so that Ctrl-C reaches it through us only; on a leash, so that it ends with us."""
+    command = [sys.executable, leash.__file__, sys.executable, "-m", "mlflow", "server"]
+    command += ["--host", HOST, "--port", str(port), "--workers", "1", "--backend-store-uri", uri]
     with tempfile.TemporaryFile() as output:
         child = subprocess.Popen(
             command,
             env=os.environ | ENVIRONMENT,
             cwd=database(uri).parent,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,  # never written to: its end tells the leash of ours
             stdout=output,
             stderr=output,
             start_new_session=True,

@@ -3,18 +3,17 @@
 import logging
 import os
 import re
-import sqlite3
 import ssl
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from http.client import HTTPException
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
 from slotlab.tracking import TrackingError
+from slotlab.tracking.database import database, is_half_made, is_sqlite, make, one_process
 from slotlab.tracking.view import view_tags
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ ENVIRONMENT = {  # defaults: the user's own settings win
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
 }
 PROBE_SECONDS = 2.0
-LOCK_SECONDS, BUSY_SECONDS = 60.0, 20.0
+HALF_MADE = "{path} was left half made by an interrupted first run ({cause}), and no run is in it: delete it, and run again"
 DESCRIPTION = (
     "Throughput-latency curves by slotlab. One run is one curve: the step of a metric is the index of the load point, "
     "latencies are in seconds. The view *slotlab curves* draws the latencies over `output_throughput` (tokens/s)."
@@ -48,11 +47,15 @@ def connect(uri: str) -> "MlflowClient":
     for noisy in ("mlflow", "alembic"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     with guard("open the store", uri), one_process(uri):
-        if is_sqlite(uri):  # MLflow would retry a file that it cannot open for minutes
-            with closing(sqlite3.connect(database(uri), timeout=BUSY_SECONDS)) as connection:
-                connection.execute("BEGIN IMMEDIATE")
-        client = MlflowClient(tracking_uri=uri)
-        client.search_experiments(max_results=1)  # the first request creates the schema
+        if is_sqlite(uri):
+            make(database(uri))
+        try:
+            client = MlflowClient(tracking_uri=uri)
+            client.search_experiments(max_results=1)
+        except Exception as error:  # whatever sqlalchemy or alembic says of tables that are half there
+            if is_sqlite(uri) and is_half_made(database(uri)):
+                raise TrackingError(HALF_MADE.format(path=database(uri), cause=first_line(error))) from error
+            raise
     return client
 
 
@@ -71,15 +74,6 @@ def open_experiment(client: "MlflowClient", uri: str, name: str) -> "Experiment"
         except Exception as error:  # a picture less is no reason to lose a run, whatever MLflow raises
             log.warning("the saved view of experiment %s could not be written: %s", name, first_line(error))
     return experiment
-
-
-def is_sqlite(uri: str) -> bool:
-    return uri.startswith("sqlite:")
-
-
-def database(uri: str) -> Path:
-    """The file behind an absolute sqlite URI."""
-    return Path(uri.removeprefix("sqlite:///"))
 
 
 def shown(uri: str) -> str:
@@ -107,20 +101,6 @@ def guard(task: str, uri: str) -> Iterator[None]:
         if "out-of-date database schema" in str(error):
             advice = f"another version of MLflow wrote it; copy the file, then run: mlflow db upgrade {uri}"
         raise TrackingError(f"MLflow at {shown(uri)} could not {task}: {first_line(error)} ({advice})") from error
-
-
-@contextmanager
-def one_process(uri: str) -> Iterator[None]:
-    """One process at a time at a database file: MLflow creates schema and experiments without a lock."""
-    if not is_sqlite(uri):
-        yield
-        return
-    from filelock import FileLock
-
-    path = database(uri)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock", timeout=LOCK_SECONDS):
-        yield
 
 
 def _create(client: "MlflowClient", uri: str, name: str) -> "Experiment":
