@@ -227,7 +227,9 @@ def test_a_view_that_cannot_be_written_costs_one_warning(
     assert caplog.messages == ["the saved view of experiment plain could not be written: disk full"]
 
 
-def test_a_database_of_another_version_is_one_line_with_the_upgrade_command(folder: Path, tmp_path: Path) -> None:
+def test_a_database_of_another_version_is_one_line_with_the_upgrade_command(
+    folder: Path, tracker: Tracker, tmp_path: Path
+) -> None:
     path = tmp_path / "mlflow.db"
     with sqlite3.connect(folder / "mlflow.db") as source, sqlite3.connect(path) as copy:
         source.backup(copy)
@@ -281,7 +283,7 @@ def test_a_first_run_that_is_interrupted_leaves_no_half_made_database(tmp_path: 
 def test_a_database_that_was_left_half_made_is_one_line_with_the_remedy(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "mlflow.db") as half:
         half.execute("CREATE TABLE datasets (dataset_uuid TEXT)")
-    with pytest.raises(TrackingError, match=r"mlflow\.db was left half made .*datasets already exists.*: delete it, and run again$"):
+    with pytest.raises(TrackingError, match=r"db was left half made .*datasets already exists.*: delete it, and run again$"):
         open_tracker(Tracking(), "e", tmp_path)
 
 
