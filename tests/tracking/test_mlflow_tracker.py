@@ -291,7 +291,7 @@ def test_what_can_be_no_database_is_refused_and_no_lock_is_left(tmp_path: Path) 
     (tmp_path / "folder").mkdir()
     (tmp_path / "text").write_text("not a database " * 100)
     before = {*tmp_path.iterdir()}
-    for name, why in (("folder", "is not a file"), ("text", "file is not a database"), ("text/x.db", "Not a directory")):
+    for name, why in (("folder", "is not a file"), ("text", "file is not a database"), ("text/x.db", "File exists")):
         with pytest.raises(TrackingError, match=why):
             open_tracker(Tracking(uri=f"sqlite:///{name}"), "e", tmp_path)
     assert {*tmp_path.iterdir()} == before
