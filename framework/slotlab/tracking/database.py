@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from slotlab.tracking import TrackingError
 
@@ -68,7 +69,8 @@ def make(path: Path) -> None:
     for leftover in (*path.parent.glob(f"{glob.escape(path.name)}.*.partial*"), path.with_name(f"{path.name}-journal")):
         leftover.unlink(missing_ok=True)  # the journal of a file that is gone, too: it would be applied to the new one
     aside = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.partial")  # no name twice: MLflow keeps connections
-    SqlAlchemyStore(f"sqlite:///{aside}", (path.parent / "mlruns").as_uri()).engine.dispose()
+    store: Any = SqlAlchemyStore  # which says nothing of its types
+    store(f"sqlite:///{aside}", (path.parent / "mlruns").as_uri()).engine.dispose()
     aside.replace(path)
 
 
@@ -77,7 +79,7 @@ def is_half_made(path: Path) -> bool:
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as connection:
             tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            counts = {
+            counts: dict[str, int] = {
                 name: connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]
                 for name in ("runs", "experiments")
                 if name in tables
