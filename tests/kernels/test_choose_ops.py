@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from slotlab_kernels.ops import OPS, choose_ops, cpp_build
+from slotlab_kernels.ops import OPS, choose_ops, cpp_build, cpp_paths
+from slotlab_kernels.ops.cpp_paths import forget
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 BLOCKS = {"gather_blocks": "torch", "scatter_blocks": "torch"}  # which only a GPU gains from
-BEST = dict.fromkeys(OPS, "cpp") | BLOCKS | {"sample": "numba"}
+BEST = dict.fromkeys(OPS, cpp_paths.library("cpp").name) | BLOCKS | {"sample": "numba"}
 
 
 def test_the_cpu_gets_cpp_where_it_compiles_and_numba_for_the_rest() -> None:
@@ -92,5 +93,5 @@ def test_kernels_that_do_not_compile_are_missing_with_the_first_error(monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(cpp_build, "SOURCES", tmp_path)
     forget()
-    why = cpp_build.why_not()
+    why = cpp_paths.why_not("cpp")
     assert why is not None and "did not compile" in why and "was not declared" in why and "\n" not in why

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from slotlab_kernels.ops import choose_ops, cpp_build
+from slotlab_kernels.ops.cpp_paths import forget, library, why_not
 
 CPU = torch.device("cpu")
 STUB = "\n".join(f'extern "C" long {symbol}() {{ return 0; }}' for symbol in cpp_build.SYMBOLS).replace(
@@ -19,19 +20,14 @@ STUB = "\n".join(f'extern "C" long {symbol}() {{ return 0; }}' for symbol in cpp
 REAL_PATH = os.environ["PATH"]
 
 
-def forget() -> None:
-    cpp_build.why_not.cache_clear()
-    cpp_build.library.cache_clear()
-
-
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library as the real compiler makes it."""
     forget()
-    if why := cpp_build.why_not():
+    if why := why_not("cpp"):
         pytest.skip(f"the C++ ops cannot run here: {why}")
     copy = tmp_path_factory.mktemp("good") / "good.so"
-    shutil.copy(cpp_build.library().kernels._name, copy)
+    shutil.copy(library("cpp").kernels._name, copy)
     return copy
 
 
@@ -82,7 +78,7 @@ def test_what_was_compiled_and_tried_is_kept_for_later_runs(fake: Path, cache: P
     assert choose_ops(CPU).remarks == {}
     assert len([*cache.glob("*.so")]) == 1 and cache.stat().st_mode & 0o777 == 0o700
     be(fake, "exit 1")
-    assert cpp_build.why_not() is None, "nothing needed to be compiled"
+    assert why_not("cpp") is None, "nothing needed to be compiled"
 
 
 @pytest.mark.parametrize(
@@ -101,14 +97,15 @@ def test_a_compiler_that_fails_or_lies_leaves_numba_and_the_reason(fake: Path, c
     be(fake, script)
     assert why in refused(cache)
     be(fake, "cp $GOOD $out")
-    assert cpp_build.why_not() is None, "nothing bad was kept"
+    assert why_not("cpp") is None, "nothing bad was kept"
 
 
 @pytest.mark.parametrize(
     ("source", "why"),
     (
-        ("int x;", "has no pack, panel, linear_fp32"),
+        ("int x;", "has no pack, panel, prepare, linear_fp32"),
         (STUB, "computes [0.0, 0.0"),
+        (STUB.replace("prepare() { return 0", "prepare() { return 1"), "refused what it needs by the system: Operation not perm"),
         (STUB.replace("pack() { return 0", "pack() { __builtin_trap()", 1), "dies of SIGILL"),
         (STUB.replace("pack() { return 0", 'pack() { for (;;) asm volatile("")', 1), "did not end in 1 s"),
     ),
@@ -184,14 +181,15 @@ DAMAGES = (
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_library_is_compiled_anew_and_the_record_says_so(fake: Path, cache: Path, damage: object) -> None:
-    cpp_build.library()
-    (library,) = cache.glob("*.so")
+    library("cpp")
+    (kept,) = cache.glob("*.so")
     assert callable(damage)
-    damage(library)
+    damage(kept)
     forget()
     ops = choose_ops(CPU)
     assert ops.names["linear"].startswith("cpp")
-    assert ops.remarks["cpp"].startswith("compiled anew: ") and "\n" not in ops.remarks["cpp"]
+    remark = ops.remarks[ops.names["linear"]]
+    assert remark.startswith("compiled anew: ") and "\n" not in remark
     forget()
     assert choose_ops(CPU).remarks == {}
 
@@ -199,32 +197,32 @@ def test_a_damaged_library_is_compiled_anew_and_the_record_says_so(fake: Path, c
 @pytest.mark.parametrize("mode", (0o777, 0o770, 0o702))
 @pytest.mark.parametrize("above", (False, True))
 def test_a_folder_that_others_may_write_is_not_used(fake: Path, cache: Path, mode: int, above: bool) -> None:
-    cpp_build.library()
+    library("cpp")
     open_to_all = cache.parent if above else cache
     open_to_all.chmod(mode)
     forget()
-    why = cpp_build.why_not()
+    why = why_not("cpp")
     assert why == f"others may write to {open_to_all} (chmod go-w is the remedy)"
 
 
 def test_another_users_folder_is_not_used(fake: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cpp_build.library()
+    library("cpp")
     forget()
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert cpp_build.why_not() == f"{cache} belongs to another user"
+    assert why_not("cpp") == f"{cache} belongs to another user"
 
 
 def test_a_link_to_the_cache_is_judged_by_where_it_leads(
     fake: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cpp_build.library()
+    library("cpp")
     (tmp_path / "link").symlink_to(cache.parent)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "link"))
     forget()
-    assert cpp_build.why_not() is None
+    assert why_not("cpp") is None
     cache.chmod(0o777)
     forget()
-    assert str(cache) in (cpp_build.why_not() or "")
+    assert str(cache) in (why_not("cpp") or "")
 
 
 @pytest.mark.parametrize("value", ("", "caches", "./x"))
@@ -235,7 +233,7 @@ def test_a_cache_home_that_is_empty_or_relative_counts_for_none(
     monkeypatch.chdir(tmp_path / "here")
     monkeypatch.setenv("XDG_CACHE_HOME", value)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cpp_build.why_not() is None
+    assert why_not("cpp") is None
     assert [*(tmp_path / ".cache" / "slotlab").glob("*.so")] and not [*(tmp_path / "here").iterdir()]
 
 
@@ -262,6 +260,6 @@ def test_a_cache_home_that_cannot_be_written_leaves_numba_and_the_reason(
 def test_concurrent_builders_compile_once_and_all_load_it(fake: Path, cache: Path, tmp_path: Path) -> None:
     be(fake, f"echo once >> {tmp_path / 'log'}; sleep 0.3; cp $GOOD $out")
     with ThreadPoolExecutor(4) as pool:
-        found = [*pool.map(lambda _: cpp_build.library.__wrapped__(), range(4))]
+        found = [*pool.map(lambda _: library.__wrapped__("cpp"), range(4))]
     assert [library.remark for library in found] == [None] * 4
     assert (tmp_path / "log").read_text() == "once\n"

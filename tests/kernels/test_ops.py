@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from slotlab_kernels.batch import Batch, Limits, Row
-from slotlab_kernels.ops import Ops, choose_ops, prefer_all
+from slotlab_kernels.ops import Ops, choose_ops, cpp_paths, prefer_all
 
 CPU = torch.device("cpu")
 TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1e-2}
 VOCAB = 64
-implementations = pytest.mark.parametrize("implementation", ("torch", "numba", "cpp"))
+implementations = pytest.mark.parametrize("implementation", ("torch", "numba", *cpp_paths.here()))
 dtypes = pytest.mark.parametrize("dtype", TOLERANCE)
 
 

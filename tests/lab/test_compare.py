@@ -120,6 +120,19 @@ def test_unlike_runs_are_refused_with_the_reason(slotlab, other, line):
     assert f"{a} and {b} are not compared: " in said.err and line in said.err
 
 
+def test_runs_that_computed_on_other_paths_of_the_processor_are_told_apart(slotlab):
+    """Between paths tokens may differ by rounding, and so may the lengths of answers."""
+    runs = [slotlab(*SIMULATED).folder for _ in range(2)]
+    for run, path in zip(runs, ("cpp (amx)", "cpp (avx2)"), strict=True):
+        rewrite(run, engine={"dtype": "bfloat16", "op.linear": path, "op.silu_mul": path, "op.sample": "numba"})
+    said = slotlab("compare", *map(str, runs))
+    assert (
+        "tokens may differ by rounding, for the runs computed otherwise: op.linear, op.silu_mul: cpp (avx2), not cpp (amx)\n"
+        in said.out
+    )
+    assert "computed otherwise" not in slotlab("compare", str(runs[0]), str(runs[0])).out
+
+
 def test_other_metrics_versions_are_refused(slotlab):
     """guidellm#924: figures of different definitions were laid side by side."""
     a, b = slotlab(*SIMULATED).folder, slotlab(*SIMULATED).folder

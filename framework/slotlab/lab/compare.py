@@ -38,6 +38,7 @@ def compare_runs(words: list[str]) -> int:
         refuse_unlike(base, run)
     noise = noise_floor(base, runs, floor)
     for run in runs[1:]:
+        tell_other_arithmetic(base, run)
         show(base, run, noise)
     return 0
 
@@ -89,6 +90,20 @@ def facts_to_share(run: Finished) -> dict[str, Any]:
         "load points": ", ".join(load(row, run.meta["time_unit"]) for row in run.curve),
         "metrics_version": metadata[b"metrics_version"].decode(),
     }
+
+
+def tell_other_arithmetic(base: Finished, run: Finished) -> None:
+    """Says so where the runs computed in another dtype or by other implementations of an op, for then tokens may differ."""
+    unlike: dict[tuple[str, str], list[str]] = {}
+    mine, other = base.meta.get("engine", {}), run.meta.get("engine", {})
+    for name in dict.fromkeys((*mine, *other)):
+        pair = mine.get(name, "none"), other.get(name, "none")
+        if (name == "dtype" or name.startswith("op.")) and pair[0] != pair[1]:
+            unlike.setdefault(pair, []).append(name)
+    said = "; ".join(f"{', '.join(names)}: {there}, not {here}" for (here, there), names in unlike.items())
+    if said:
+        line = f"{run.name} against {base.name}: tokens may differ by rounding, for the runs computed otherwise: {said}"
+        console.print(line, markup=False)
 
 
 def measured(run: Finished) -> Measured:

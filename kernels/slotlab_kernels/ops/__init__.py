@@ -1,7 +1,8 @@
 """The ops of the forward pass, and the choice of an implementation for each: made once, at start, and recorded.
 
 An implementation is a module with a function per op that it has. `torch` has them all and runs anywhere; it is the
-reference. `cpp` and `numba` are for the CPU: the first is faster and wants a compiler. `triton` is for CUDA.
+reference. `cpp` and `numba` are for the CPU: the first is faster and wants a compiler. `triton` is for CUDA. `cpp` stands for the
+best of its paths here, which has a name of its own, as in `cpp (avx2)`.
 Shape suffixes: T tokens, N query heads, Hk key heads, D head dim, C channels of a norm, F intermediate, L layers, NB blocks of
 BS tokens, R rows of logits, V vocabulary. Tensors may be views with any strides but for the last dim, which is dense.
 """
@@ -11,13 +12,13 @@ import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
 from slotlab_kernels.batch import Batch
-from slotlab_kernels.ops import cpp_build
+from slotlab_kernels.ops import cpp_paths
+from slotlab_kernels.ops.cpp_ops import CppOps
 
 
 class Pack(Protocol):
@@ -136,12 +137,11 @@ def choose_ops(device: torch.device, prefer: Mapping[str, str] | None = None) ->
         _check(op, name, device)
     here = [name for name in IMPLEMENTATIONS if _why_not(name, device) is None]
     names = {op: prefer.get(op) or next(name for name in here if hasattr(_module(name), op)) for op in OPS}
-    mine = [name for name, kinds in IMPLEMENTATIONS.items() if device.type in kinds]
     return Ops(
         **{op: getattr(_module(name), op) for op, name in names.items()},
         pack=_module(names["linear"]).pack,
-        names=names,
-        remarks={name: said for name in mine if (said := _remark(name, device))},
+        names={op: _path(name) for op, name in names.items()},
+        remarks=_remarks(device),
     )
 
 
@@ -153,7 +153,7 @@ def prefer_all(name: str) -> dict[str, str]:
 def _check(op: str, name: str, device: torch.device) -> None:
     if op not in OPS:
         raise ValueError(f"op {op!r} is unknown; allowed: {', '.join(OPS)}")
-    if name not in IMPLEMENTATIONS:
+    if _family(name) not in IMPLEMENTATIONS:
         raise ValueError(f"op {op}: implementation {name!r} is unknown; allowed: {', '.join(IMPLEMENTATIONS)}")
     if why := _why_not(name, device):
         raise ValueError(f"op {op}: implementation {name!r} cannot run here: {why}")
@@ -163,20 +163,33 @@ def _check(op: str, name: str, device: torch.device) -> None:
 
 def _why_not(name: str, device: torch.device) -> str | None:
     interpreted = name == "triton" and os.environ.get("TRITON_INTERPRET") == "1"  # slowly, on a CPU: for tests
-    if device.type not in IMPLEMENTATIONS[name] and not interpreted:
-        return f"it is for {' or '.join(IMPLEMENTATIONS[name])}, not {device.type}"
-    if name == "cpp":
-        return cpp_build.why_not()
+    kinds = IMPLEMENTATIONS[_family(name)]
+    if device.type not in kinds and not interpreted:
+        return f"it is for {' or '.join(kinds)}, not {device.type}"
+    if _family(name) == "cpp":
+        return cpp_paths.why_not(name)
     if importlib.util.find_spec(name) is None:
         return f"{name} is not installed"
     return None
 
 
-def _remark(name: str, device: torch.device) -> str | None:
-    if why := _why_not(name, device):
-        return f"cannot run here: {why}"
-    return cpp_build.library().remark if name == "cpp" else None
+def _remarks(device: torch.device) -> dict[str, str]:
+    mine = [name for name, kinds in IMPLEMENTATIONS.items() if device.type in kinds]
+    missing = {name: f"cannot run here: {why}" for name in mine if name != "cpp" and (why := _why_not(name, device))}
+    return (cpp_paths.best()[1] if "cpp" in mine else {}) | missing
 
 
-def _module(name: str) -> ModuleType:
+def _family(name: str) -> str:
+    """`cpp` for each of its paths; any other name is its own."""
+    return "cpp" if name in cpp_paths.NAMES else name
+
+
+def _path(name: str) -> str:
+    """With the path that `cpp` stands for."""
+    return cpp_paths.library(name).name if _family(name) == "cpp" else name
+
+
+def _module(name: str) -> Any:
+    if _family(name) == "cpp":
+        return CppOps(cpp_paths.library(name))
     return importlib.import_module(f"slotlab_kernels.ops.{name}_ops")

@@ -1,4 +1,4 @@
-"""Compiles the C++ kernels for this processor: once, by the g++ that is here, into the user's cache folder.
+"""Compiles the C++ kernels: once, by the g++ that is here, into the user's cache folder.
 
 The kernels use OpenMP. Torch brings its own copy of the OpenMP library under the usual name and is loaded first, so that both
 share one pool of threads: as many as `torch.get_num_threads()`, and never twice that.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -17,7 +16,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import torch  # noqa: F401 (loads the OpenMP library that the kernels are to share)
@@ -27,11 +25,12 @@ from slotlab_kernels.ops.cpp_cache import Unusable, cache_folder, fault, seal
 
 SOURCES = Path(__file__).parent / "cpp"
 TRIAL = Path(__file__).parent / "cpp_trial.py"
-FLAGS = ("-O3", "-march=native", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-ffp-contract=fast")
+COMMON = ("-O3", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-ffp-contract=fast")
 COMPILE_S, TRIAL_S, VERSION_S = 240.0, 60.0, 20.0
 SYMBOLS = [
     "pack",
     "panel",
+    "prepare",
     *(
         f"{op}_{dtype}"
         for op in ("linear", "rms_norm", "add_rms_norm", "rope_store", "silu_mul", "paged_attention")
@@ -40,39 +39,36 @@ SYMBOLS = [
 ]
 
 
+class Hung(Unusable):
+    """A process did not end in time."""
+
+
 @dataclass(frozen=True)
 class Library:
-    """The kernels, loaded. `remark`: what was wrong with those that lay in the cache, if they had to be compiled anew."""
+    """The kernels of a path, loaded. `remark`: what was wrong with those in the cache, if they had to be compiled anew."""
 
+    name: str
     kernels: ctypes.CDLL
     remark: str | None
 
 
-@cache
-def why_not() -> str | None:
-    """Why the kernels cannot run here, in a line; None if they can."""
-    try:
-        library()
-    except Unusable as error:
-        return str(error)
-    return None
-
-
-@cache
-def library() -> Library:
-    """The compiled kernels; Unusable if there are none to be had."""
+def build(name: str, flags: Sequence[str]) -> Library:
+    """The kernels compiled with these flags; Unusable if they do not compile, or do not run."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise Unusable("g++ is not installed")
-    path = cache_folder() / f"ops-{_key(compiler)}.so"
-    damage = _ensure(path, compiler) if fault(path) else None
+    path = cache_folder() / f"ops-{_key(compiler, flags)}.so"
+    damage = _ensure(path, [compiler, *COMMON, *flags]) if fault(path) else None
     try:
-        return Library(ctypes.CDLL(str(path)), damage and f"compiled anew: {damage}")
+        kernels = ctypes.CDLL(str(path))
     except OSError as error:
         raise Unusable(f"the compiled library does not load: {error}") from None
+    if refusal := kernels.prepare():
+        raise Unusable(f"the system refuses what it needs: {os.strerror(refusal)}")
+    return Library(name, kernels, damage and f"compiled anew: {damage}")
 
 
-def _ensure(path: Path, compiler: str) -> str | None:
+def _ensure(path: Path, command: list[str]) -> str | None:
     """Builds it, unless another process has meanwhile. Returns what was wrong with a file that lay there."""
     try:
         with FileLock(path.with_suffix(".lock"), timeout=COMPILE_S + TRIAL_S):
@@ -81,18 +77,18 @@ def _ensure(path: Path, compiler: str) -> str | None:
             if why:
                 with tempfile.TemporaryDirectory(dir=path.parent) as folder:
                     built = Path(folder) / path.name
-                    _compile(compiler, built)
+                    _compile(command, built)
                     _try(built)
                     seal(built, path)
             return damage
     except Timeout:
-        raise Unusable(f"another process has been compiling for {COMPILE_S + TRIAL_S:.0f} s") from None
+        raise Hung(f"another process has been compiling for {COMPILE_S + TRIAL_S:.0f} s") from None
     except OSError as error:
         raise Unusable(f"what is compiled cannot be kept in {path.parent}: {error.strerror or error}") from None
 
 
-def _compile(compiler: str, built: Path) -> None:
-    code, said = _run("g++", [compiler, *FLAGS, *map(str, _sources("*.cpp")), "-o", str(built)], COMPILE_S)
+def _compile(command: list[str], built: Path) -> None:
+    code, said = _run("g++", [*command, *map(str, _sources("*.cpp")), "-o", str(built)], COMPILE_S)
     if code != 0:
         lines = [line for line in said.splitlines() if "error" in line] or said.splitlines() or [f"exit code {code}"]
         raise Unusable(f"g++ did not compile it: {lines[0]}")
@@ -123,7 +119,7 @@ def _run(name: str, command: Sequence[str], limit: float) -> tuple[int, str]:
     try:
         said, _ = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
-        raise Unusable(f"{name} did not end in {limit:.0f} s") from None
+        raise Hung(f"{name} did not end in {limit:.0f} s") from None
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -135,15 +131,8 @@ def _sources(pattern: str) -> list[Path]:
     return sorted(SOURCES.glob(pattern))
 
 
-def _key(compiler: str) -> str:
-    """Of everything that the machine code depends on: sources, flags, compiler, processor."""
+def _key(compiler: str, flags: Sequence[str]) -> str:
+    """Of everything that the machine code depends on: sources, flags, compiler."""
     _, version = _run("g++ --version", [compiler, "--version"], VERSION_S)
     parts = [path.read_text() for path in _sources("*.cpp") + _sources("*.h")]
-    return hashlib.sha256("\n".join([*parts, *FLAGS, version, _processor()]).encode()).hexdigest()[:16]
-
-
-def _processor() -> str:
-    """What tells processors of other instruction sets apart: the flags on Linux, the name elsewhere."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    return next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    return hashlib.sha256("\n".join([*parts, *COMMON, *flags, version]).encode()).hexdigest()[:16]

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 import torch
 
 from slotlab_kernels.batch import Batch
-from slotlab_kernels.ops.cpp_build import library
+from slotlab_kernels.ops.cpp_build import Library
 
-
-Kernel = Callable[..., None]
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _POINTER, _LONG, _FLOAT = ctypes.c_void_p, ctypes.c_long, ctypes.c_float
 _SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
@@ -30,94 +27,95 @@ _SIGNATURES: dict[str, Sequence[type[ctypes._SimpleCData[Any]]]] = {
 }
 
 
-@cache
-def _kernel(op: str, dtype: torch.dtype) -> Kernel:
-    assert dtype in _TYPES, f"the C++ ops know no {dtype}"
-    kernel = library().kernels[f"{op}_{_TYPES[dtype]}"]
-    kernel.argtypes, kernel.restype = _SIGNATURES[op], None
-    return kernel
+class CppOps:
+    """The ops of one compiled library: of one path, with the packing of that path."""
 
+    def __init__(self, library: Library) -> None:
+        self._kernels = library.kernels
+        self._panel: int = library.kernels.panel()
+        self._typed: dict[tuple[str, torch.dtype], Callable[..., None]] = {}
 
-def pack(weight: torch.Tensor) -> torch.Tensor:
-    """See Pack: panels of outputs, each by units of inputs; zeros fill the last one."""
-    rows, units = weight.shape[0], weight.shape[1] * weight.itemsize // 4
-    assert units * 4 == weight.shape[1] * weight.itemsize, (
-        f"the C++ ops need an even number of bf16 inputs, not {weight.shape[1]}"
-    )
-    weight = weight.contiguous()
-    panel = library().kernels["panel"]()
-    packed = torch.empty(-(-rows // panel) * panel, weight.shape[1], dtype=weight.dtype)
-    kernel = library().kernels["pack"]
-    kernel.argtypes = (_POINTER, _POINTER, _LONG, _LONG)
-    kernel(weight.data_ptr(), packed.data_ptr(), rows, units)
-    return packed[:rows]
+    def _kernel(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
+        if (op, dtype) not in self._typed:
+            assert dtype in _TYPES, f"the C++ ops know no {dtype}"
+            kernel = self._kernels[f"{op}_{_TYPES[dtype]}"]
+            kernel.argtypes, kernel.restype = _SIGNATURES[op], None
+            self._typed[op, dtype] = kernel
+        return self._typed[op, dtype]
 
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
+        """See Pack: panels of outputs, each by units of inputs; zeros fill the last one."""
+        rows, units = weight.shape[0], weight.shape[1] * weight.itemsize // 4
+        assert units * 4 == weight.shape[1] * weight.itemsize, (
+            f"the C++ ops need an even number of bf16 inputs, not {weight.shape[1]}"
+        )
+        weight = weight.contiguous()
+        packed = torch.empty(-(-rows // self._panel) * self._panel, weight.shape[1], dtype=weight.dtype)
+        kernel = self._kernels["pack"]
+        kernel.argtypes = (_POINTER, _POINTER, _LONG, _LONG)
+        kernel(weight.data_ptr(), packed.data_ptr(), rows, units)
+        return packed[:rows]
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False) -> torch.Tensor:
-    """See Linear."""
-    assert x.is_contiguous() and x.dtype == weight.dtype, "the C++ ops want dense rows in the dtype of the weights"
-    rows, outputs = x.shape[0], weight.shape[0]
-    units = x.shape[1] * x.itemsize // 4
-    out = torch.empty(rows, outputs, dtype=torch.float32 if wide else x.dtype)
-    start = 0 if bias is None else bias.data_ptr()
-    _kernel("linear", x.dtype)(
-        x.data_ptr(), units, weight.data_ptr(), start, out.data_ptr(), rows, outputs, units, wide
-    )  # fmt: skip
-    return out
+    def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False) -> torch.Tensor:
+        """See Linear."""
+        assert x.is_contiguous() and x.dtype == weight.dtype, "the C++ ops want dense rows in the dtype of the weights"
+        rows, outputs = x.shape[0], weight.shape[0]
+        units = x.shape[1] * x.itemsize // 4
+        out = torch.empty(rows, outputs, dtype=torch.float32 if wide else x.dtype)
+        start = 0 if bias is None else bias.data_ptr()
+        self._kernel("linear", x.dtype)(
+            x.data_ptr(), units, weight.data_ptr(), start, out.data_ptr(), rows, outputs, units, wide
+        )  # fmt: skip
+        return out
 
+    def rope_store(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: torch.Tensor,
+        slots: torch.Tensor,
+    ) -> None:  # fmt: skip
+        """See RopeStore."""
+        strides = (_LONG * 6)(*q.stride()[:2], *k.stride()[:2], *v.stride()[:2])
+        keys, (tokens, heads, dim) = cache.data_ptr(), q.shape
+        values = keys + cache.stride(0) * cache.itemsize
+        self._kernel("rope_store", q.dtype)(
+            q.data_ptr(), k.data_ptr(), v.data_ptr(), strides, cos.data_ptr(), sin.data_ptr(), keys, values, slots.data_ptr(),
+            tokens, heads, k.shape[1], dim,
+        )  # fmt: skip
 
-def rope_store(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: torch.Tensor,
-    slots: torch.Tensor,
-) -> None:  # fmt: skip
-    """See RopeStore."""
-    strides = (_LONG * 6)(*q.stride()[:2], *k.stride()[:2], *v.stride()[:2])
-    keys, (tokens, heads, dim) = cache.data_ptr(), q.shape
-    values = keys + cache.stride(0) * cache.itemsize
-    _kernel("rope_store", q.dtype)(
-        q.data_ptr(), k.data_ptr(), v.data_ptr(), strides, cos.data_ptr(), sin.data_ptr(), keys, values, slots.data_ptr(),
-        tokens, heads, k.shape[1], dim,
-    )  # fmt: skip
+    def paged_attention(self, q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: int = 0) -> torch.Tensor:
+        """See PagedAttention."""
+        out = torch.empty(q.shape, dtype=q.dtype)
+        keys, (_, _, block_size, kv_heads, _) = cache.data_ptr(), cache.shape
+        values = keys + cache.stride(0) * cache.itemsize
+        tokens, heads, dim = q.shape
+        shape = (_LONG * 12)(
+            tokens, heads, kv_heads, dim, block_size, *q.stride()[:2], *cache.stride()[1:4], batch.tables_SB.shape[1], window
+        )  # fmt: skip
+        self._kernel("paged_attention", q.dtype)(
+            q.data_ptr(), keys, values, batch.tables_SB.data_ptr(), batch.row_T.data_ptr(), batch.context_T.data_ptr(),
+            out.data_ptr(), shape,
+        )  # fmt: skip
+        return out
 
+    def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """See RMSNorm."""
+        out = torch.empty(x.shape, dtype=x.dtype)
+        heads, by_head = (x.shape[1], x.stride(1)) if x.dim() == 3 else (1, 0)
+        self._kernel("rms_norm", x.dtype)(
+            x.data_ptr(), x.stride(0), by_head, weight.data_ptr(), eps, out.data_ptr(), x.shape[0], heads, x.shape[-1]
+        )  # fmt: skip
+        return out
 
-def paged_attention(q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: int = 0) -> torch.Tensor:
-    """See PagedAttention."""
-    out = torch.empty(q.shape, dtype=q.dtype)
-    keys, (_, _, block_size, kv_heads, _) = cache.data_ptr(), cache.shape
-    values = keys + cache.stride(0) * cache.itemsize
-    tokens, heads, dim = q.shape
-    shape = (_LONG * 12)(
-        tokens, heads, kv_heads, dim, block_size, *q.stride()[:2], *cache.stride()[1:4], batch.tables_SB.shape[1], window
-    )  # fmt: skip
-    _kernel("paged_attention", q.dtype)(
-        q.data_ptr(), keys, values, batch.tables_SB.data_ptr(), batch.row_T.data_ptr(), batch.context_T.data_ptr(),
-        out.data_ptr(), shape,
-    )  # fmt: skip
-    return out
+    def add_rms_norm(self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """See AddRMSNorm."""
+        out = torch.empty(residual.shape, dtype=residual.dtype)
+        self._kernel("add_rms_norm", x.dtype)(
+            x.data_ptr(), residual.data_ptr(), weight.data_ptr(), eps, out.data_ptr(), *residual.shape
+        )  # fmt: skip
+        return out
 
-
-def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """See RMSNorm."""
-    out = torch.empty(x.shape, dtype=x.dtype)
-    heads, by_head = (x.shape[1], x.stride(1)) if x.dim() == 3 else (1, 0)
-    _kernel("rms_norm", x.dtype)(
-        x.data_ptr(), x.stride(0), by_head, weight.data_ptr(), eps, out.data_ptr(), x.shape[0], heads, x.shape[-1]
-    )  # fmt: skip
-    return out
-
-
-def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """See AddRMSNorm."""
-    out = torch.empty(residual.shape, dtype=residual.dtype)
-    _kernel("add_rms_norm", x.dtype)(
-        x.data_ptr(), residual.data_ptr(), weight.data_ptr(), eps, out.data_ptr(), *residual.shape
-    )  # fmt: skip
-    return out
-
-
-def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
-    """See SiluMul."""
-    tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
-    out = torch.empty(tokens, width, dtype=gate_up.dtype)
-    _kernel("silu_mul", gate_up.dtype)(gate_up.data_ptr(), out.data_ptr(), tokens, width)
-    return out
+    def silu_mul(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """See SiluMul."""
+        tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
+        out = torch.empty(tokens, width, dtype=gate_up.dtype)
+        self._kernel("silu_mul", gate_up.dtype)(gate_up.data_ptr(), out.data_ptr(), tokens, width)
+        return out

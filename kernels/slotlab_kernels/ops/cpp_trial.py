@@ -7,6 +7,7 @@ nothing of ours, so that it starts in no time.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 from array import array
 
@@ -48,9 +49,11 @@ def main(path: str, *symbols: str) -> str | None:
     try:
         library = ctypes.CDLL(path)
     except OSError as error:
-        return f"does not load: {error}"
+        return f"does not load: {str(error).removeprefix(path + ': ')}"
     if missing := [symbol for symbol in symbols if not hasattr(library, symbol)]:
         return f"has no {', '.join(missing)}"
+    if refusal := library.prepare():
+        return f"is refused what it needs by the system: {os.strerror(refusal)}"
     for dtype in ("fp32", "bf16"):
         if (found := product(library, dtype)) != EXPECTED:
             return f"computes {found} in {dtype}, where {EXPECTED} is right"

@@ -76,6 +76,9 @@ using namespace slotlab;
 
 extern "C" {
 
+// Asks the system for what the kernels need, once per process; 0: granted, or the number of an error.
+int prepare() { return 0; }
+
 // How many outputs are packed together.
 long panel() { return PANEL; }
 
