@@ -57,6 +57,19 @@ def must_have(value: Any, kinds: Mapping[str, type | tuple[type, ...]], path: Pa
     return value
 
 
+def read_object(path: Path, kinds: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
+    """The JSON object in `path`, with an entry of the right kind for each of `kinds`. Raises UserError."""
+    return must_have(read_json(path), kinds, path)
+
+
+def read_objects(path: Path) -> list[dict[str, Any]]:
+    """The JSON list of objects in `path`. Raises UserError."""
+    rows = read_json(path)
+    if not isinstance(rows, list):
+        raise UserError(f"{path}: must hold a list, and holds {_short(rows)}")
+    return [must_have(row, {}, path) for row in rows]
+
+
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

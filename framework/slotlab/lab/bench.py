@@ -26,7 +26,7 @@ from slotlab.lab.config import Lab, build, science
 from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
 from slotlab.lab.saturation import Saturation, concatenate, saturation
-from slotlab.reading import read_json
+from slotlab.reading import read_object
 from slotlab.record.recorder import Recorder
 from slotlab.record.seats import Seats
 from slotlab.request import Status
@@ -110,7 +110,7 @@ class Bench:
         """What the jobs of a sweep agree on, in `<name>.json`: whoever needs it first decides while the others wait."""
         path = self.folder / f"{name}.json"
         with FileLock(self.folder / f".{name}.lock"):
-            known = read_json(path) if path.exists() else {}
+            known = read_object(path, {}) if path.exists() else {}
             before = dict(known)
             yield known
             if known != before:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
-from omegaconf import OmegaConf
 
 from slotlab.errors import UserError
 from slotlab.lab.progress import console
 from slotlab.lab.report import cell, print_table
 from slotlab.lab.summary import Finished
-from slotlab.reading import read_json
+from slotlab.reading import must_have, read_object, read_yaml, reading
 from slotlab.record.contrasts import Contrast, Measured, contrasts
 from slotlab.record.slo import SLO
 
@@ -62,11 +61,12 @@ def parse(words: list[str]) -> tuple[list[Path], Path | None]:
 def runs_of(folder: Path) -> list[Finished]:
     """The run in `folder`, or all runs of the sweep in it."""
     if (folder / "sweep.json").exists():
-        jobs = read_json(folder / "sweep.json")["jobs"]
+        path = folder / "sweep.json"
+        jobs = [must_have(job, {"folder": str, "status": str}, path) for job in read_object(path, {"jobs": list})["jobs"]]
         return [Finished.read(folder / job["folder"]) for job in jobs if job["status"] == "FINISHED"]
     if not (folder / "meta.json").exists():
         raise UserError(f"{folder}: must be the folder of a run (with meta.json) or of a sweep (with sweep.json)")
-    status = read_json(folder / "meta.json")["status"]
+    status = read_object(folder / "meta.json", {"status": str})["status"]
     if status != "FINISHED":
         raise UserError(f"{folder}: the run is {status}: must be FINISHED to be compared")
     return [Finished.read(folder)]
@@ -82,13 +82,15 @@ def refuse_unlike(base: Finished, run: Finished) -> None:
 
 def facts_to_share(run: Finished) -> dict[str, Any]:
     """What must be equal where runs are compared."""
-    metadata = pq.read_schema(run.folder / "requests.parquet").metadata
+    path = run.folder / "requests.parquet"
+    with reading(path, "Parquet file"):
+        version = (pq.read_schema(path).metadata or {}).get(b"metrics_version", b"none").decode()
     return {
         "time_unit": run.meta["time_unit"],
-        "slo": dict(OmegaConf.load(run.folder / "config.yaml").slo),
+        "slo": slo_of(run),
         "workload_digest": run.meta["workload_digest"],
         "load points": ", ".join(load(row, run.meta["time_unit"]) for row in run.curve),
-        "metrics_version": metadata[b"metrics_version"].decode(),
+        "metrics_version": version,
     }
 
 
@@ -103,13 +105,21 @@ def tell_other_arithmetic(base: Finished, run: Finished) -> None:
     said = "; ".join(f"{', '.join(names)}: {there}, not {here}" for (here, there), names in unlike.items())
     if said:
         line = f"{run.name} against {base.name}: tokens may differ by rounding, for the runs computed otherwise: {said}"
-        console.print(line, markup=False)
+        console.print(line)
+
+
+def slo_of(run: Finished) -> dict[str, Any]:
+    """The limits of latency that the run was held to."""
+    path = run.folder / "config.yaml"
+    slo: dict[str, Any] = must_have(read_yaml(path), {"slo": dict}, path)["slo"]
+    with reading(path, "config"):
+        SLO(**slo)
+    return slo
 
 
 def measured(run: Finished) -> Measured:
     """What the statistics need of a run."""
-    slo = OmegaConf.load(run.folder / "config.yaml").slo
-    return Measured(run.requests(), SLO(**slo), run.meta.get("weights", {}))
+    return Measured(run.requests(), SLO(**slo_of(run)), run.meta.get("weights", {}))
 
 
 def noise_floor(base: Finished, runs: Sequence[Finished], folder: Path | None) -> Noise | None:
@@ -142,14 +152,17 @@ def noise_floor(base: Finished, runs: Sequence[Finished], folder: Path | None) -
 
 
 def beside(run: Finished) -> Iterator[Finished]:
-    """Finished runs of the same setting on the same machine, in the folders around that of `run`."""
+    """Finished runs of the same setting on the same machine, in the folders around that of `run`; says which cannot be read."""
     here = run.folder.absolute()
-    for path in sorted([*here.parent.glob("*/meta.json"), *here.parent.parent.glob("*/*/meta.json")]):
-        meta = read_json(path)
-        same = all(meta.get(name) == run.meta.get(name) for name in ("setting", "engine"))
-        machine = meta["facts"]["host"] == run.meta["facts"]["host"]
-        if same and machine and meta["status"] == "FINISHED":
-            yield Finished.read(path.parent)
+    for path in sorted({*here.parent.glob("*/meta.json"), *here.parent.parent.glob("*/*/meta.json")}):
+        try:
+            meta = read_object(path, {"status": str, "facts": dict})
+            same = all(meta.get(name) == run.meta.get(name) for name in ("setting", "engine"))
+            machine = meta["facts"].get("host") == run.meta["facts"].get("host")
+            if same and machine and meta["status"] == "FINISHED":
+                yield Finished.read(path.parent)
+        except UserError as error:
+            console.print(f"left out: {error}")
 
 
 def equal_runs(runs: Sequence[Finished]) -> list[tuple[Finished, Finished]]:

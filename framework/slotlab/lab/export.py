@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from slotlab.errors import UserError
 from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
-from slotlab.reading import read_json
+from slotlab.reading import read_object, read_objects, reading
 from slotlab.record.decomposition import PARTS, decompose
 from slotlab.record.latency import request_latencies
-from slotlab.record.schema import TABLES, read_table
+from slotlab.record.schema import TABLES, load_table, read_table
 
 Row = Mapping[str, Any]
 
@@ -31,10 +31,10 @@ def export_run(words: list[str]) -> int:
     """
     folder, kind, out = parse(words)
     out.mkdir(parents=True, exist_ok=True)
-    write = WRITERS[kind]
-    for name, table in tables(folder).items():
+    write, meta, found = WRITERS[kind], read_object(folder / "meta.json", {}), tables(folder)
+    for name, table in found.items():
         write(table, out / f"{name}.{kind}")
-    write_json(out / "meta.json", read_json(folder / "meta.json"))
+    write_json(out / "meta.json", meta)
     console.print(f"exported: {out}")
     return 0
 
@@ -61,11 +61,12 @@ def parse(words: list[str]) -> tuple[Path, str, Path]:
 
 def tables(folder: Path) -> dict[str, pa.Table]:
     """The tables of a run, `requests` with what follows from it, and the curve."""
-    found = {name: pq.read_table(path) for name in TABLES if (path := folder / f"{name}.parquet").exists()}
+    found = {name: load_table(path) for name in TABLES if (path := folder / f"{name}.parquet").exists()}
     found["requests"] = with_latencies(folder, found["requests"])
-    curve = read_json(folder / "curve.json")
+    curve = read_objects(folder / "curve.json")
     names = dict.fromkeys(name for row in curve for name in row)
-    found["curve"] = pa.table({name: [row.get(name) for row in curve] for name in names})
+    with reading(folder / "curve.json", "curve"):
+        found["curve"] = pa.table({name: [row.get(name) for row in curve] for name in names})
     return found
 
 

@@ -14,7 +14,7 @@ from slotlab.errors import UserError
 from slotlab.lab.app import run_app
 from slotlab.lab.config import SCIENCE, conf_dir
 from slotlab.lab.plugins import GROUPS
-from slotlab.reading import must_have, read_json, read_yaml
+from slotlab.reading import must_have, read_object, read_objects, read_yaml
 from slotlab.record.arrivals import LOST
 
 NAME = "rerun"  # of the composition that takes the place of conf/config.yaml
@@ -51,11 +51,13 @@ def run_folder(words: Sequence[str], lossy: bool) -> Path:
 
 def composition(folder: Path, asked: set[str], lossy: bool) -> dict[str, Any]:
     """conf/config.yaml with the choices and the values of the run in `folder`, but not those of groups that are `asked` for."""
-    meta, config = must_have(read_json(folder / "meta.json"), META, folder / "meta.json"), read_yaml(folder / "config.yaml")
+    meta, path = read_object(folder / "meta.json", META), folder / "config.yaml"
+    must_have(meta["choices"], {"load": str, "modifier": str}, folder / "meta.json")
+    config = must_have(read_yaml(path), {"load": dict}, path)
     values = {key: config[key] for key in SCIENCE if key in config}
     choices = {group: choice for group, choice in meta["choices"].items() if group in values} | {"workload": "rerun"}
     values["workload"] = {"path": str(folder), "lossy": lossy, "weights": meta["weights"] if lossy else {}}
-    choices["load"], values["load"] = again(choices["load"], values["load"], read_json(folder / "curve.json"), lossy)
+    choices["load"], values["load"] = again(choices["load"], values["load"], read_objects(folder / "curve.json"), lossy)
     choices["modifier"] = re.findall(r"\w+", choices["modifier"])
     base = read_yaml(Path(conf_dir(), "config.yaml"))
     groups = {group for group, _ in GROUPS.values()}

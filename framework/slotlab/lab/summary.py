@@ -15,12 +15,14 @@ from slotlab.errors import UserError
 from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
 from slotlab.lab.report import print_table
-from slotlab.reading import read_json
+from slotlab.reading import must_have, read_object, read_objects
 from slotlab.record.charts import draw_curves, draw_slots
 from slotlab.record.schema import read_table
 from slotlab.record.statistics import Comparison, compare, describe
 
 Row = dict[str, Any]
+META: dict[str, type] = dict.fromkeys(("name", "status", "setting", "run_key", "time_unit", "workload_digest"), str)
+META |= dict.fromkeys(("choices", "engine", "facts"), dict)
 WORDS = {"ttft": "mean TTFT", "e2e": "mean E2E"}
 
 
@@ -35,7 +37,9 @@ class Finished:
     @classmethod
     def read(cls, folder: Path) -> Finished:
         """From its files."""
-        return cls(folder, read_json(folder / "meta.json"), read_json(folder / "curve.json"))
+        curve = folder / "curve.json"
+        rows = [must_have(row, {"point": int, "repeats": int}, curve) for row in read_objects(curve)]
+        return cls(folder, read_object(folder / "meta.json", META), rows)
 
     @property
     def name(self) -> str:
