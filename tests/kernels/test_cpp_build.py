@@ -15,7 +15,7 @@ from slotlab_kernels.ops.cpp_paths import forget, library, why_not
 
 CPU = torch.device("cpu")
 STUB = "\n".join(f'extern "C" long {symbol}() {{ return 0; }}' for symbol in cpp_build.SYMBOLS).replace(
-    "panel() { return 0", "panel() { return 16"
+    "packed_fp32() { return 0", "packed_fp32() { return 99"
 )
 REAL_PATH = os.environ["PATH"]
 
@@ -103,11 +103,11 @@ def test_a_compiler_that_fails_or_lies_leaves_numba_and_the_reason(fake: Path, c
 @pytest.mark.parametrize(
     ("source", "why"),
     (
-        ("int x;", "has no pack, panel, prepare, linear_fp32"),
+        ("int x;", "has no prepare, packed_fp32"),
         (STUB, "computes [0.0, 0.0"),
         (STUB.replace("prepare() { return 0", "prepare() { return 1"), "refused what it needs by the system: Operation not perm"),
-        (STUB.replace("pack() { return 0", "pack() { __builtin_trap()", 1), "dies of SIGILL"),
-        (STUB.replace("pack() { return 0", 'pack() { for (;;) asm volatile("")', 1), "did not end in 1 s"),
+        (STUB.replace("pack_fp32() { return 0", "pack_fp32() { __builtin_trap()", 1), "dies of SIGILL"),
+        (STUB.replace("pack_fp32() { return 0", 'pack_fp32() { for (;;) asm volatile("")', 1), "did not end in 1 s"),
     ),
 )
 def test_a_library_that_fails_its_trial_is_never_loaded(

@@ -28,12 +28,10 @@ TRIAL = Path(__file__).parent / "cpp_trial.py"
 COMMON = ("-O3", "-std=c++17", "-fopenmp", "-shared", "-fPIC", "-ffp-contract=fast")
 COMPILE_S, TRIAL_S, VERSION_S = 240.0, 60.0, 20.0
 SYMBOLS = [
-    "pack",
-    "panel",
     "prepare",
     *(
         f"{op}_{dtype}"
-        for op in ("linear", "rms_norm", "add_rms_norm", "rope_store", "silu_mul", "paged_attention")
+        for op in ("packed", "pack", "linear", "rms_norm", "add_rms_norm", "rope_store", "silu_mul", "paged_attention")
         for dtype in ("fp32", "bf16")
     ),
 ]

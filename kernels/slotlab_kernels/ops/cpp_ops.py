@@ -32,7 +32,6 @@ class CppOps:
 
     def __init__(self, library: Library) -> None:
         self._kernels = library.kernels
-        self._panel: int = library.kernels.panel()
         self._typed: dict[tuple[str, torch.dtype], Callable[..., None]] = {}
 
     def _kernel(self, op: str, dtype: torch.dtype) -> Callable[..., None]:
@@ -44,17 +43,17 @@ class CppOps:
         return self._typed[op, dtype]
 
     def pack(self, weight: torch.Tensor) -> torch.Tensor:
-        """See Pack: panels of outputs, each by units of inputs; zeros fill the last one."""
+        """See Pack: panels of outputs, each by units of inputs; zeros fill it up."""
         rows, units = weight.shape[0], weight.shape[1] * weight.itemsize // 4
         assert units * 4 == weight.shape[1] * weight.itemsize, (
             f"the C++ ops need an even number of bf16 inputs, not {weight.shape[1]}"
         )
-        weight = weight.contiguous()
-        packed = torch.empty(-(-rows // self._panel) * self._panel, weight.shape[1], dtype=weight.dtype)
-        kernel = self._kernels["pack"]
-        kernel.argtypes = (_POINTER, _POINTER, _LONG, _LONG)
+        weight, dtype = weight.contiguous(), _TYPES[weight.dtype]
+        size, kernel = self._kernels[f"packed_{dtype}"], self._kernels[f"pack_{dtype}"]
+        size.argtypes, size.restype, kernel.argtypes = (_LONG, _LONG), _LONG, (_POINTER, _POINTER, _LONG, _LONG)
+        packed = torch.empty(size(rows, units) * 4 // weight.itemsize, dtype=weight.dtype)
         kernel(weight.data_ptr(), packed.data_ptr(), rows, units)
-        return packed[:rows]
+        return packed[: weight.numel()].view(weight.shape)
 
     def linear(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, wide: bool = False) -> torch.Tensor:
         """See Linear."""

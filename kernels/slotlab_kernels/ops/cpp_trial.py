@@ -34,12 +34,12 @@ def product(library: ctypes.CDLL, dtype: str) -> list[float]:
     x, weight = stored(X, dtype), stored(WEIGHT, dtype)
     units = len(x) // ROWS
     packed, out = (
-        array("I", [0] * (-(-OUTPUTS // library.panel()) * library.panel() * units)),
+        array("I", [0] * library[f"packed_{dtype}"](OUTPUTS, units)),
         array("f", [0.0] * (ROWS * OUTPUTS)),
     )
     at = [ctypes.c_void_p(part.buffer_info()[0]) for part in (x, weight, packed, out)]
     long = ctypes.c_long
-    library["pack"](at[1], at[2], long(OUTPUTS), long(units))
+    library[f"pack_{dtype}"](at[1], at[2], long(OUTPUTS), long(units))
     library[f"linear_{dtype}"](at[0], long(units), at[2], None, at[3], long(ROWS), long(OUTPUTS), long(units), long(1))
     return out.tolist()
 

@@ -4,6 +4,7 @@
 // in order, and stays in the cache for all rows.
 #include <omp.h>
 
+#include "linear_amx.h"
 #include "simd.h"
 
 namespace slotlab {
@@ -74,23 +75,48 @@ void linear(const uint32_t* x, long stride, const uint32_t* weight, const T* bia
 
 using namespace slotlab;
 
+// How a dtype is packed: outputs in a panel, and the multiple of units to which K is filled up.
+struct Packing {
+    long panel, step;
+};
+constexpr Packing FP32 = {PANEL, 1};
+#ifdef SLOTLAB_AMX
+constexpr Packing BF16 = {amx::PANEL, amx::STEP};
+#else
+constexpr Packing BF16 = FP32;
+#endif
+
+static long filled(long count, long multiple) { return (count + multiple - 1) / multiple * multiple; }
+
+// weight [N, K units] -> packed [ceil(N / panel), K units filled up, panel], zeros past N and K
+static void pack(const uint32_t* weight, uint32_t* packed, long N, long units, Packing by) {
+    long panels = filled(N, by.panel) / by.panel, deep = filled(units, by.step);
+#pragma omp parallel for
+    for (long p = 0; p < panels; p++)
+        for (long n = 0; n < by.panel; n++)
+            for (long u = 0; u < deep; u++) {
+                long output = p * by.panel + n;
+                packed[(p * deep + u) * by.panel + n] = output < N && u < units ? weight[output * units + u] : 0;
+            }
+}
+
 extern "C" {
 
 // Asks the system for what the kernels need, once per process; 0: granted, or the number of an error.
-int prepare() { return 0; }
-
-// How many outputs are packed together.
-long panel() { return PANEL; }
-
-// weight [N, K units] -> packed [ceil(N / PANEL), K units, PANEL], zeros past N
-void pack(const uint32_t* weight, uint32_t* packed, long N, long units) {
-    long panels = (N + PANEL - 1) / PANEL;
-#pragma omp parallel for
-    for (long p = 0; p < panels; p++)
-        for (long n = 0; n < PANEL; n++)
-            for (long u = 0; u < units; u++)
-                packed[(p * units + u) * PANEL + n] = p * PANEL + n < N ? weight[(p * PANEL + n) * units + u] : 0;
+int prepare() {
+#ifdef SLOTLAB_AMX
+    return request_tiles();
+#else
+    return 0;
+#endif
 }
+
+// How many units a packed weight takes.
+long packed_fp32(long N, long units) { return filled(N, FP32.panel) * filled(units, FP32.step); }
+long packed_bf16(long N, long units) { return filled(N, BF16.panel) * filled(units, BF16.step); }
+
+void pack_fp32(const uint32_t* weight, uint32_t* packed, long N, long units) { pack(weight, packed, N, units, FP32); }
+void pack_bf16(const uint32_t* weight, uint32_t* packed, long N, long units) { pack(weight, packed, N, units, BF16); }
 
 void linear_fp32(const uint32_t* x, long stride, const uint32_t* w, const float* bias, void* out, long M, long N, long units, long) {
     linear<float>(x, stride, w, bias, static_cast<float*>(out), M, N, units);
@@ -98,9 +124,16 @@ void linear_fp32(const uint32_t* x, long stride, const uint32_t* w, const float*
 
 // wide: the result in fp32
 void linear_bf16(const uint32_t* x, long stride, const uint32_t* w, const bf16* bias, void* out, long M, long N, long units, long wide) {
+#ifdef SLOTLAB_AMX
+    if (wide)
+        amx::linear(x, stride, w, bias, static_cast<float*>(out), M, N, units);
+    else
+        amx::linear(x, stride, w, bias, static_cast<bf16*>(out), M, N, units);
+#else
     if (wide)
         linear<bf16>(x, stride, w, bias, static_cast<float*>(out), M, N, units);
     else
         linear<bf16>(x, stride, w, bias, static_cast<bf16*>(out), M, N, units);
+#endif
 }
 }
