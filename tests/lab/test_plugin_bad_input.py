@@ -134,8 +134,8 @@ SAID = [
     ),
     (["policy=aging"], "policy=aging: no such choice (there is modifier=aging); "),
     (["modifier=[fcfs]"], "modifier=fcfs: no such choice (there is policy=fcfs); "),
-    (["workload.tenants=[{name: a, weight: 0}]"], "workload.tenants[a].weight=0.0: must be greater than 0"),
-    (["workload.tenants=[{name: a, weight: -2}]"], "workload.tenants[a].weight=-2.0: must be greater than 0"),
+    (["workload.tenants=[{name: a, weight: 0}]"], "workload.tenants[a].weight=0.0: must be greater than 0 and at most 1e+09"),
+    (["workload.tenants=[{name: a, weight: -2}]"], "workload.tenants[a].weight=-2.0: must be greater than 0 and at most 1e+09"),
     (
         ["workload.tenants=[{name: a, weight: null}]"],
         "workload.tenants=[{name: a, weight: null}]: incompatible value 'None' for field of type 'float'",

@@ -130,8 +130,14 @@ def test_the_digest_tells_workloads_apart_but_not_weights():
             lambda: Synthetic(tenants=[TenantTraffic("a"), TenantTraffic("a")]),
             "tenants=['a', 'a']: must be one or more, with names of their own",
         ),
-        (lambda: Synthetic(tenants=[TenantTraffic("a", share=0.0)]), "tenants[a].share=0.0: must be greater than 0"),
-        (lambda: Synthetic(tenants=[TenantTraffic("a", weight=-1.0)]), "tenants[a].weight=-1.0: must be greater than 0"),
+        (
+            lambda: Synthetic(tenants=[TenantTraffic("a", share=0.0)]),
+            "tenants[a].share=0.0: must be greater than 0 and at most 1e+09",
+        ),
+        (
+            lambda: Synthetic(tenants=[TenantTraffic("a", weight=-1.0)]),
+            "tenants[a].weight=-1.0: must be greater than 0 and at most 1e+09",
+        ),
         (lambda: Lengths("normal"), "law=normal: must be one of lognormal, fixed, uniform, zipf, quantiles"),
         (lambda: Lengths(low=9, high=3), "low=9: must be from 1 to high=3"),
     ],

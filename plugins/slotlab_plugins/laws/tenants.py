@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slotlab import Tenant, UserError, require
+from slotlab.arrivals import LATEST, PRIORITIES
 from slotlab_plugins.laws.arrivals import Arrivals
 from slotlab_plugins.laws.lengths import Lengths
+
+MOST_SHARE = 1e9  # and the most that a tenant may weigh
 
 
 @dataclass
@@ -30,7 +32,17 @@ def check_tenants(tenants: Sequence[TenantTraffic]) -> None:
     if not names or len(set(names)) < len(names):
         raise UserError(f"tenants={names}: must be one or more, with names of their own")
     for tenant in tenants:
-        place = f"tenants[{tenant.name}]"
-        require(0 < tenant.share < math.inf, f"{place}.share", tenant.share, "greater than 0")
-        require(0 < tenant.weight < math.inf, f"{place}.weight", tenant.weight, "greater than 0")
-        require(tenant.deadline is None or tenant.deadline > 0, f"{place}.deadline", tenant.deadline, "greater than 0")
+        check_tenant(tenant)
+        due = tenant.deadline
+        require(
+            due is None or 0 < due <= LATEST, f"tenants[{tenant.name}].deadline", due, f"greater than 0 and at most {LATEST:g}"
+        )
+
+
+def check_tenant(tenant: Tenant) -> None:
+    """Refuse a tenant of which policies can make nothing."""
+    place = f"tenants[{tenant.name}]"
+    for name, value in (("share", tenant.share), ("weight", tenant.weight)):
+        require(0 < value <= MOST_SHARE, f"{place}.{name}", value, f"greater than 0 and at most {MOST_SHARE:g}")
+    low, high = PRIORITIES
+    require(low <= tenant.priority <= high, f"{place}.priority", tenant.priority, f"from {low} to {high}")

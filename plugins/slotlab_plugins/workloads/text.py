@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from slotlab import Arrival, Streams, UserError, Workload, require
+from slotlab.arrivals import MOST_REQUESTS, MOST_TOKENS, PRIORITIES
 from slotlab_plugins.laws.arrivals import Arrivals
+
+HALF = re.compile("[\ud800-\udfff]")
+MOST_CHARACTERS = 10**7  # of a prompt: a tokenizer is to come to an end
 
 
 @dataclass
@@ -27,8 +33,9 @@ class Text(Workload):
 
     def __post_init__(self) -> None:
         require(self.path != "", "path", "''", "the path of a JSONL file")
-        require(self.requests is None or self.requests >= 1, "requests", self.requests, "at least 1, or null")
-        require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        wanted = self.requests
+        require(wanted is None or 1 <= wanted <= MOST_REQUESTS, "requests", wanted, f"from 1 to {MOST_REQUESTS}, or null")
+        require(1 <= self.max_tokens <= MOST_TOKENS, "max_tokens", self.max_tokens, f"from 1 to {MOST_TOKENS}")
 
     def draw(self, streams: Streams) -> Iterable[Arrival]:
         rows = list(self._rows())
@@ -42,13 +49,19 @@ class Text(Workload):
         file, found = Path(self.path), 0
         if not file.is_file():
             raise UserError(f"workload.path={self.path}: no such file")
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                if found == self.requests:
-                    return
-                if line.strip():
-                    found += 1
-                    yield parse(line, f"workload.path={self.path}: line {number}")
+        number = 0
+        try:
+            with file.open(encoding="utf-8-sig") as lines:
+                for number, line in enumerate(lines, 1):
+                    if found == self.requests:
+                        return
+                    if line.strip():
+                        found += 1
+                        yield parse(line, f"workload.path={self.path}: line {number}")
+        except UnicodeDecodeError as error:
+            raise UserError(f"workload.path={self.path}: line {number + 1}: is not UTF-8 ({error})") from None
+        except OSError as error:
+            raise UserError(f"workload.path={self.path}: cannot be read ({error.strerror})") from None
         if found < (self.requests or 1):
             raise UserError(f"workload.path={self.path}: it has {found} prompts, fewer than requests={self.requests or 1}")
 
@@ -57,7 +70,7 @@ def parse(line: str, place: str) -> tuple[Any, dict[str, Any]]:
     """The prompt that a line holds, as `Arrival.text`, and the line's object; an error names the place and the reason."""
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: is not JSON ({error})") from None
     match row:
         case {"prompt": str(words)} if words:
@@ -66,8 +79,16 @@ def parse(line: str, place: str) -> tuple[Any, dict[str, Any]]:
             text = tuple(message(entry, place) for entry in messages)
         case _:
             raise UserError(f'{place}: must have a "prompt" that is words, or "messages"')
-    if not isinstance(row.get("tenant", ""), str) or type(row.get("priority", 0)) is not int:
+    tenant, priority = row.get("tenant", ""), row.get("priority", 0)
+    if not isinstance(tenant, str) or type(priority) is not int:
         raise UserError(f"{place}: tenant must be words, and priority a whole number")
+    if not PRIORITIES[0] <= priority <= PRIORITIES[1]:
+        raise UserError(f"{place}: priority must be from {PRIORITIES[0]} to {PRIORITIES[1]}")
+    for some in (tenant, *([text] if isinstance(text, str) else itertools.chain(*text))):
+        if len(some) > MOST_CHARACTERS or HALF.search(some):
+            raise UserError(
+                f"{place}: words must be at most {MOST_CHARACTERS} characters, and none of them half of one (a surrogate)"
+            )
     return text, row
 
 

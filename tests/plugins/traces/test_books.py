@@ -123,7 +123,10 @@ def test_a_binary_file_is_refused_in_one_line(tmp_path, draw):
     [
         ((), "workload.path=: must be a file that is there"),
         (("workload.path=nowhere.csv",), "workload.path=nowhere.csv: must be a file that is there"),
-        (("workload.path={path}", "workload.requests=0"), "workload.requests=0: must be at least 1, or null"),
+        (
+            ("workload.path={path}", "workload.requests=0"),
+            "workload.requests=0: must be at least 1 and at most 10000000, or null",
+        ),
         (
             ("workload.path={path}", "workload.requests=9"),
             "workload.requests=9: must be at most 2 ({path}: read 2 = 2 emitted)",

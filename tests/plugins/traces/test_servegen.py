@@ -61,7 +61,7 @@ def test_lengths_follow_their_own_windows(client, draw):
         (["0,5,1,Gamma"], DATASET, "row 1: has 4 values: must be start, rate, cv, pattern, shape, scale"),
         (["start,rate,cv,pattern,shape,scale"], DATASET, "row 1: start=start: must be a number"),
         (["0,5,1,Pareto,1,1"], DATASET, "row 1: pattern=Pareto: must be Gamma or Weibull where the rate is not 0"),
-        (["0,5,1,Gamma,0,1"], DATASET, "row 1: shape=0: must be greater than 0"),
+        (["0,5,1,Gamma,0,1"], DATASET, "row 1: shape=0: must be from 0.01 to 1e+06"),
         (["600,5,1,Gamma,1,1", "0,5,1,Gamma,1,1"], DATASET, "row 2: start=0, rate=5: must be after 600, and at least 0"),
         (["0,5,1,Gamma,1,1"], LATER, "row 1: rate=5, but "),
         (["0,5,1,Gamma,1,1"], "[]", "is no ServeGen dataset (AttributeError"),

@@ -157,7 +157,10 @@ def test_the_digest_does_not_depend_on_the_hash_seed():
         (lambda: Sessions(turns=0.5), "turns=0.5: must be at least 1"),
         (lambda: Sessions(think=-1.0), "think=-1.0: must be at least 0"),
         (lambda: Synthetic(max_tokens=0), "max_tokens=0: must be at least 1"),
-        (lambda: Synthetic(tenants=[TenantTraffic(deadline=0.0)]), "tenants[default].deadline=0.0: must be greater than 0"),
+        (
+            lambda: Synthetic(tenants=[TenantTraffic(deadline=0.0)]),
+            "tenants[default].deadline=0.0: must be greater than 0 and at most 1e+09",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_line(make, message):

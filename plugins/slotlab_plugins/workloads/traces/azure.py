@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from slotlab import Streams
-from slotlab_plugins.workloads.traces.file import TraceFile
+from slotlab_plugins.workloads.traces.file import TraceFile, shown
 from slotlab_plugins.workloads.traces.trace import Row, Trace
+
+SECOND = r"(?P<second>[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2})"
+STAMP = re.compile(SECOND + r"([.](?P<fraction>[0-9]+))?(?P<zone>Z|[+-][0-9]{2}:?[0-9]{2})?")
 
 
 @dataclass
@@ -30,29 +34,29 @@ class Stamps:
 
     def __init__(self) -> None:
         self.zero: datetime | None = None
-        self.known: tuple[str, str, float] = ("", "", 0.0)  # rows of one second share all but the fraction
+        self.known: tuple[str, str | None] | None = None  # rows of one second share all but the fraction
+        self.whole = 0.0
 
     def seconds(self, file: TraceFile, row: int, stamp: str) -> float:
         """`2023-11-16 18:15:46.6805900`, with any number of decimals, perhaps with `Z` or `+00:00` behind it."""
-        whole, _, rest = stamp.strip().partition(".")
-        digits = rest.rstrip("Z").partition("+")[0].partition("-")[0]
-        zone = rest[len(digits) :]
-        if self.known[:2] != (whole, zone):
-            self.known = (whole, zone, self._whole(file, row, stamp, whole + zone))
-        try:
-            return self.known[2] + (int(digits) / 10 ** len(digits) if digits else 0.0)
-        except ValueError:
-            raise self.refuse(file, row, stamp) from None
+        parts = STAMP.fullmatch(stamp.strip())
+        if not parts:
+            raise self.refuse(file, row, stamp)
+        if self.known != (known := (parts["second"], parts["zone"])):
+            self.whole = self._whole(file, row, stamp, *known)
+            self.known = known
+        return self.whole + float(f"0.{parts['fraction'] or 0}")
 
-    def _whole(self, file: TraceFile, row: int, stamp: str, text: str) -> float:
+    def _whole(self, file: TraceFile, row: int, stamp: str, second: str, zone: str | None) -> float:
+        if self.known and (self.known[1] is None) != (zone is None):
+            raise file.refuse(row, f"TIMESTAMP={stamp}: all rows or none must have a zone")
         try:
-            time = datetime.fromisoformat(text)
-        except ValueError:
+            time = datetime.fromisoformat(second + (zone or "Z"))
+            self.zero = self.zero or time
+            return (time - self.zero).total_seconds()
+        except (ValueError, OverflowError):
             raise self.refuse(file, row, stamp) from None
-        time = time.replace(tzinfo=time.tzinfo or UTC)
-        self.zero = self.zero or time
-        return (time - self.zero).total_seconds()
 
     def refuse(self, file: TraceFile, row: int, stamp: str) -> Exception:
         """The error about a stamp."""
-        return file.refuse(row, f"TIMESTAMP={stamp}: must be like 2023-11-16 18:15:46.6805900")
+        return file.refuse(row, f"TIMESTAMP={shown(stamp)}: must be like 2023-11-16 18:15:46.6805900")

@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from slotlab import Arrival, Streams, Tenant, require
+from slotlab.arrivals import LATEST
 from slotlab_plugins.workloads.traces.hashed import HashTrace
 from slotlab_plugins.workloads.traces.trace import Row
 
 COLUMNS = ("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "hash_ids")
+MOST_ID = 2**63
 
 
 @dataclass(slots=True)
@@ -37,13 +39,17 @@ class Bailian(HashTrace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.answer >= 0, "answer", self.answer, "at least 0")
+        require(0 <= self.answer <= LATEST, "answer", self.answer, f"from 0 to {LATEST:g}")
         self._turns: Counter[str] = Counter()
 
     def rows(self, streams: Streams) -> Iterator[Turn]:
         file, prefixes = self.file, self.prefixes
         for row, (chat, parent, time, prompt, output, ids) in file.json_lines(COLUMNS):
             tokens = file.count(row, "input_length", prompt)
+            if (most := -(-tokens // self.block)) < len(ids):
+                raise file.refuse(
+                    row, f"{len(ids)} hash_ids for input_length={tokens}: must be at most {most}, of {self.block} each"
+                )
             group, shared = prefixes.share(ids, tokens)
             yield Turn(
                 number=row,
@@ -52,8 +58,8 @@ class Bailian(HashTrace):
                 output_tokens=file.count(row, "output_length", output),
                 prefix_group=group,
                 prefix_tokens=shared,
-                chat=int(file.number(row, "chat_id", chat)),
-                parent=int(file.number(row, "parent_chat_id", parent)),
+                chat=file.count(row, "chat_id", chat, most=MOST_ID),
+                parent=file.count(row, "parent_chat_id", parent, least=-1, most=MOST_ID),
             )
 
     def draw(self, streams: Streams) -> Iterator[Arrival]:

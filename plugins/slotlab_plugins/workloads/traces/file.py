@@ -5,15 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from slotlab import UserError
+from slotlab.arrivals import MOST_TOKENS
 
 Line = tuple[int, Sequence[Any]]  # number in the file, as an editor counts, and the values of the columns asked for
+
+NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]*)?([eE][+-]?[0-9]+)?")  # Python's own float() reads 1_000, ٣ and nan too
+MOST = 1e13  # of a time; in ms since 1970 that is the year 2286
 
 
 @dataclass(frozen=True)
@@ -23,20 +29,32 @@ class TraceFile:
     path: Path
 
     def refuse(self, row: int, reason: str) -> UserError:
-        """The error about one row."""
-        return UserError(f"{self.path}: row {row}: {reason}")
+        """The error about one row; on one line, whatever stands in it."""
+        return UserError(f"{self.path}: row {row}: {reason if reason.isprintable() else ascii(reason)[1:-1]}")
+
+    @contextmanager
+    def opened(self, newline: str | None = None) -> Iterator[TextIO]:
+        """The file as text."""
+        try:
+            file = self.path.open(newline=newline, encoding="utf-8-sig")
+        except OSError as error:
+            raise UserError(f"{self.path}: cannot be read ({error.strerror})") from None
+        with file:
+            yield file
 
     def cells(self) -> Iterator[tuple[int, list[str]]]:
         """Rows of comma-separated cells, as text. An empty line is no row."""
-        with self.path.open(newline="", encoding="utf-8-sig") as file:
+        found = False
+        with self.opened(newline="") as file:
             reader = csv.reader(file)
             try:
                 for cells in reader:
                     if cells:
+                        found = True
                         yield reader.line_num, cells
             except (UnicodeDecodeError, csv.Error) as error:
                 raise self.refuse(reader.line_num + 1, f"is no text in columns ({error})") from None
-        if not reader.line_num:
+        if not found:
             raise self.refuse(1, "the file is empty")
 
     def csv(self, columns: Sequence[str]) -> Iterator[Line]:
@@ -53,18 +71,18 @@ class TraceFile:
         for name in columns:
             if header.count(name) != 1:
                 found = "twice" if name in header else "missing"
-                raise self.refuse(1, f"the column {name} is {found}; there is: {', '.join(header)}")
+                raise self.refuse(1, f"the column {name} is {found}; there is: {listed(header)}")
         return [header.index(name) for name in columns]
 
     def json_lines(self, columns: Sequence[str]) -> Iterator[Line]:
         """The values of `columns` of one JSON object per line."""
         number = 0
-        with self.path.open(encoding="utf-8-sig") as file:
+        with self.opened() as file:
             try:
                 for number, line in enumerate(file, 1):
                     if line.strip():
                         yield number, self._values(number, json.loads(line), columns)
-            except ValueError as error:  # no JSON, or no UTF-8
+            except (ValueError, RecursionError) as error:  # no JSON, or no UTF-8
                 if isinstance(error, UserError):
                     raise
                 raise self.refuse(max(number, 1), f"is no JSON ({error})") from None
@@ -76,24 +94,37 @@ class TraceFile:
             raise self.refuse(row, "is no JSON object")
         for name in columns:
             if name not in item:
-                raise self.refuse(row, f"{name} is missing; there is: {', '.join(item)}")
+                raise self.refuse(row, f"{name} is missing; there is: {listed(item)}")
         return [item[name] for name in columns]
 
-    def count(self, row: int, name: str, value: Any) -> int:
-        """A value as a whole number, at least 0; `12.0` is one."""
-        try:
-            number = float(value)
-            if number >= 0 and (whole := int(number)) == number:
-                return whole
-        except (ValueError, TypeError, OverflowError):
-            pass
-        raise self.refuse(row, f"{name}={value}: must be a whole number, at least 0")
+    def count(self, row: int, name: str, value: Any, least: int = 0, most: int = MOST_TOKENS) -> int:
+        """A value as a whole number from `least` to `most`; `12.0` is one."""
+        number = read(value)
+        if number is not None and least <= number <= most and (whole := int(number)) == number:
+            return whole
+        raise self.refuse(row, f"{name}={shown(value)}: must be a whole number, at least {least} and at most {most}")
 
     def number(self, row: int, name: str, value: Any) -> float:
-        """A value as a finite number."""
-        try:
-            if math.isfinite(number := float(value)):
-                return number
-        except (ValueError, TypeError):
-            pass
-        raise self.refuse(row, f"{name}={value}: must be a number")
+        """A value as a number from 0 to `MOST`."""
+        number = read(value)
+        if number is not None and 0 <= number <= MOST:
+            return float(number)
+        raise self.refuse(row, f"{name}={shown(value)}: must be a number, at least 0 and at most {MOST:g}")
+
+
+def read(value: Any) -> int | float | None:
+    """A cell of a table, or a value of JSON, as a finite number; None if it is not written as one."""
+    if type(value) is str and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    return value if type(value) is int or (type(value) is float and math.isfinite(value)) else None
+
+
+def shown(value: object) -> str:
+    """A value in a message, not too long for it."""
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:80]}..."
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of columns in a message."""
+    return shown(", ".join(names))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
+from slotlab_plugins.workloads.traces.file import shown
 from slotlab_plugins.workloads.traces.prefixes import Prefixes
 from slotlab_plugins.workloads.traces.trace import Trace
 
@@ -26,7 +27,7 @@ class HashTrace(Trace):
         """The number of each row, and its hashes."""
         for row, (ids,) in self.file.json_lines(("hash_ids",)):
             if not isinstance(ids, list) or not all(type(id) is int for id in ids):
-                raise self.file.refuse(row, f"hash_ids={ids}: must be a list of whole numbers")
+                raise self.file.refuse(row, f"hash_ids={shown(ids)}: must be a list of whole numbers")
             yield row, ids
 
     def facts(self) -> Mapping[str, str]:

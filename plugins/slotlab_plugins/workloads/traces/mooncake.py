@@ -8,6 +8,7 @@ from itertools import groupby, pairwise
 from typing import ClassVar
 
 from slotlab import Streams, UserError, require
+from slotlab.arrivals import LATEST
 from slotlab_plugins.workloads.traces.hashed import HashTrace
 from slotlab_plugins.workloads.traces.trace import Row
 
@@ -27,7 +28,7 @@ class Mooncake(HashTrace):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.spread >= 0, "spread", self.spread, "at least 0")
+        require(0 <= self.spread <= LATEST, "spread", self.spread, f"from 0 to {LATEST:g}")
 
     def chains(self) -> Iterator[tuple[int, list[int]]]:
         """See `HashTrace.chains`. A hash that follows two others cannot stand for all tokens up to its end."""

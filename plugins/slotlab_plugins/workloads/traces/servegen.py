@@ -15,10 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotlab import Streams, UserError, require
+from slotlab.arrivals import MOST_REQUESTS, MOST_TOKENS
+from slotlab_plugins.workloads.traces.file import MOST, read, shown
 from slotlab_plugins.workloads.traces.trace import Row, Trace
 
 Floats = NDArray[np.float64]
 LAWS = ("Gamma", "Weibull")
+NO_DATASET = ValueError, SyntaxError, KeyError, TypeError, AttributeError, RecursionError, MemoryError, OSError
+SHAPES = 0.01, 1e6  # below, most gaps are 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,8 @@ class ServeGen(Trace):
             if not all(pdf.values for pdf in law):
                 raise self.file.refuse(window.number, f"rate={window.rate:g}, but {self.dataset} has no lengths for it")
             done, work = 0.0, (end - window.start) * window.rate
+            if work > MOST_REQUESTS:
+                raise self.file.refuse(window.number, f"rate={window.rate:g}: {work:g} requests, must be at most {MOST_REQUESTS}")
             rest = window.gap(rng) if rest is None else rest
             while done + rest < work:
                 done += rest
@@ -97,25 +103,25 @@ class ServeGen(Trace):
                 raise file.refuse(row, f"has {len(cells)} values: must be start, rate, cv, pattern, shape, scale")
             start, rate = file.number(row, "start", cells[0]), file.number(row, "rate", cells[1])
             if start <= last or rate < 0:
-                raise file.refuse(row, f"start={cells[0]}, rate={cells[1]}: must be after {last:g}, and at least 0")
+                raise file.refuse(row, f"start={shown(cells[0])}, rate={shown(cells[1])}: must be after {last:g}, and at least 0")
             last = start
             if rate and cells[3] not in LAWS:
-                raise file.refuse(row, f"pattern={cells[3]}: must be {' or '.join(LAWS)} where the rate is not 0")
+                raise file.refuse(row, f"pattern={shown(cells[3])}: must be {' or '.join(LAWS)} where the rate is not 0")
             shape = file.number(row, "shape", cells[4]) if rate else 1.0
-            if shape <= 0:
-                raise file.refuse(row, f"shape={cells[4]}: must be greater than 0")
+            if not SHAPES[0] <= shape <= SHAPES[1]:
+                raise file.refuse(row, f"shape={cells[4]}: must be from {SHAPES[0]:g} to {SHAPES[1]:g}")
             yield Window(row, start, rate, cells[3], shape)
 
     def lengths(self) -> dict[float, tuple[Pdf, Pdf]]:
         """The laws of prompts and outputs, by the time from which on they hold."""
         assert self.dataset is not None, "set by __post_init__"
         try:
-            found = json.loads(Path(self.dataset).read_text())
+            found = json.loads(Path(self.dataset).read_text(encoding="utf-8-sig"))
             return {
-                float(start): (pdf_of(laws["input_tokens"]), pdf_of(laws["output_tokens"]))
-                for start, laws in sorted(found.items(), key=lambda item: float(item[0]))
+                known(start): (pdf_of(laws["input_tokens"]), pdf_of(laws["output_tokens"]))
+                for start, laws in sorted(found.items(), key=lambda item: known(item[0]))
             } or {0.0: (pdf_of({}), pdf_of({}))}
-        except (ValueError, SyntaxError, KeyError, TypeError, AttributeError) as error:
+        except NO_DATASET as error:
             what = " ".join(f"{type(error).__name__}: {error}".split())[:120]
             raise UserError(f"{self.dataset}: is no ServeGen dataset ({what})") from None
 
@@ -132,5 +138,15 @@ def ends(windows: list[Window]) -> list[float]:
 def pdf_of(law: Any) -> Pdf:
     """From `{tokens: frequency}`, or its text, as the published files have it: read as a literal, never executed."""
     table = ast.literal_eval(law) if isinstance(law, str) else law
-    pairs = sorted((int(tokens), float(frequency)) for tokens, frequency in table.items())
-    return Pdf([tokens for tokens, _ in pairs], np.cumsum([frequency for _, frequency in pairs]))
+    pairs = sorted((known(tokens, MOST_TOKENS), known(frequency)) for tokens, frequency in table.items())
+    if any(tokens != int(tokens) for tokens, _ in pairs) or (pairs and not any(frequency for _, frequency in pairs)):
+        raise ValueError("must be frequencies of whole numbers of tokens, not all 0")
+    return Pdf([int(tokens) for tokens, _ in pairs], np.cumsum([frequency for _, frequency in pairs]))
+
+
+def known(value: Any, most: float = MOST) -> float:
+    """A number of the dataset; ValueError if it is none from 0 to `most`."""
+    number = read(value)
+    if number is None or not 0 <= number <= most:
+        raise ValueError(f"{shown(value)} is no number from 0 to {most:g}")
+    return float(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from slotlab import Arrival, Streams, Tenant, UserError, Workload, require
+from slotlab.arrivals import LATEST, MOST_REQUESTS, MOST_TOKENS
+from slotlab_plugins.laws.tenants import check_tenant
 from slotlab_plugins.workloads.traces.file import TraceFile
 
 EMITTED = "emitted"
@@ -47,15 +48,13 @@ class TokenFile(Workload):
 
     def __post_init__(self) -> None:
         require(Path(self.path).is_file(), "path", self.path, "a file that is there")
-        for name in ("requests", "max_prompt", "max_tokens"):
+        for name, most in (("requests", MOST_REQUESTS), ("max_prompt", MOST_TOKENS), ("max_tokens", MOST_TOKENS)):
             value = getattr(self, name)
-            require(value is None or value >= 1, name, value, "at least 1, or null")
+            require(value is None or 1 <= value <= most, name, value, f"at least 1 and at most {most}, or null")
         names = [tenant.name for tenant in self.tenants]
         require(len(set(names)) == len(names), "tenants", names, "tenants with names of their own")
         for tenant in self.tenants:
-            for name in ("share", "weight"):
-                value = getattr(tenant, name)
-                require(0 < value < math.inf, f"tenants[{tenant.name}].{name}", value, "greater than 0")
+            check_tenant(tenant)
         self._tally: Counter[str] = Counter()
         self._cut = 0
 
@@ -155,7 +154,7 @@ class Trace(TokenFile):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.start >= 0, "start", self.start, "at least 0")
+        require(0 <= self.start <= LATEST, "start", self.start, f"at least 0 and at most {LATEST:g}")
         require(self.end is None or self.end > self.start, "end", self.end, f"greater than start={self.start}, or null")
 
     def timed(self, streams: Streams) -> Iterator[Row]:
@@ -166,6 +165,8 @@ class Trace(TokenFile):
             time = row.time - zero
             if last is not None and time < last:
                 raise self.file.refuse(row.number, f"comes {last - time:.7g} s before the row above it: sort the file by time")
+            if time > LATEST:
+                raise self.file.refuse(row.number, f"comes {time:.7g} s after the trace begins: must be at most {LATEST:g} s")
             last = time
             if self.end is not None and time >= self.end:
                 return
