@@ -23,7 +23,7 @@ NAMES = ["a\\\\b", "it's", "a:b", "1", "true", "", "None", "..", "a#b", "\\${x}"
 ODD = "workload.tenants=[" + ",".join(f'{{name:"{name}",weight:{i + 1}}}' for i, name in enumerate(NAMES)) + "]"
 KINDS = {
     "odd names and everything at two rates, twice": (
-        *PREFIXES,
+        *PREFIXES[:-1],
         *SESSIONS,
         ODD,
         "policy=vtc",

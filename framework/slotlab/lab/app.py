@@ -17,23 +17,25 @@ from slotlab.lab.config import build_part, conf_dir
 from slotlab.lab.folder import new_run_id
 from slotlab.lab.help import offer_help
 from slotlab.lab.plugins import plugins
-from slotlab.lab.run import Place
-from slotlab.lab.sweep import Sweep, swept_keys, swept_name
-from slotlab.lab.words import refuse_words
+from slotlab.lab.run import Place, Run
+from slotlab.lab.sweep import Sweep, swept_name
+from slotlab.lab.words import read_line
 
 
 def run_app(words: list[str], config: str = "config") -> int:
     """Compose and run, once or in a sweep, `config` under the words. However a sweep ends, its table and figures are written."""
-    refuse_words(words)
-    words = sorted(words, key=lambda word: word not in ("-m", "--multirun"))  # argparse takes it at the front only
-    sys.argv[1:] = words  # where Hydra looks
+    line = read_line(words)
+    sys.argv[1:] = line.words  # where Hydra looks
     offer_help()
-    name, sweep = new_run_id(), Sweep(swept_keys(words))
+    name, sweep = new_run_id(), Sweep(line.swept)
     OmegaConf.register_new_resolver("run_id", lambda: name, use_cache=True, replace=True)
 
     @hydra.main(version_base="1.3", config_path=conf_dir(), config_name=config)
     def job(cfg: DictConfig) -> None:
-        run_job(cfg, sweep)
+        try:
+            run_job(cfg, sweep)
+        except Exception as error:  # kept from Hydra, which would print it in its own way
+            sweep.error = error
 
     try:
         job()
@@ -41,7 +43,7 @@ def run_app(words: list[str], config: str = "config") -> int:
         sweep.close()
     if sweep.error:
         raise sweep.error
-    if not sweep.jobs and {"-m", "--multirun"} & set(words):
+    if not sweep.jobs and line.flags.multirun:
         raise UserError(f"{' '.join(words)}: the sweep is empty; `slotlab plugins` lists what there is")
     return 1 if sweep.failed else 0
 
@@ -68,7 +70,7 @@ def run_job(cfg: DictConfig, sweep: Sweep) -> None:
     if many:
         sweep.run(cfg, place)
     else:
-        sweep.run_single(cfg, place)
+        Run(cfg, place).execute()
 
 
 def typed(names: Sequence[str]) -> str:

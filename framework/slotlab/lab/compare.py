@@ -48,8 +48,8 @@ def parse(words: list[str]) -> tuple[list[Path], Path | None]:
     for word in rest:
         if word == "--floor":
             value = next(rest, None)
-            if value is None:
-                raise UserError("compare --floor: must be followed by the folder of a sweep of equal runs")
+            if value is None or floor is not None:
+                raise UserError("compare --floor: must be followed by the folder of a sweep of equal runs, and given once")
             floor = Path(value)
         elif word.startswith("-"):
             raise UserError(f"compare {word}: the only option is --floor RUN")

@@ -46,6 +46,8 @@ def parse(words: list[str]) -> tuple[Path, str, Path]:
     folders, rest = list[Path](), iter(words)
     for word in rest:
         if word in options:
+            if options[word] is not None:
+                raise UserError(f"export {word}: must be given once")
             options[word] = next(rest, None)
         else:
             folders.append(Path(word))

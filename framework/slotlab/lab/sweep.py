@@ -21,15 +21,6 @@ from slotlab.reading import read_json
 from slotlab.tracking import TrackingError
 
 
-def swept_keys(words: list[str]) -> set[str]:
-    """What the command line sweeps over."""
-    parser, keys = OverridesParser.create(), set()
-    for word in words:
-        if not word.startswith("-") and "=" in word and parser.parse_override(word).is_sweep_override():
-            keys.add(word.split("=", 1)[0].lstrip("+"))
-    return keys
-
-
 def swept_name(settings: HydraConf, choices: Mapping[str, str], typed: set[str]) -> str:
     """The values of what is swept, as in `sjf` or `fcfs, static` or `fcfs, max_num_seqs=4`; a run with an oracle says so.
 
@@ -54,7 +45,7 @@ class Sweep:
     folder: Path | None = None
     experiment: str = "slotlab"
     jobs: list[dict[str, Any]] = field(default_factory=list)
-    error: Exception | None = None  # of a single run
+    error: Exception | None = None  # of a single run, or of a job before it was one
 
     @property
     def failed(self) -> bool:
@@ -74,13 +65,6 @@ class Sweep:
         except Exception as error:
             job |= {"status": "FAILED", "error": self._describe(error, place)}
             console.print(f"{place.name}: FAILED: {job['error']}", style="red")
-
-    def run_single(self, cfg: DictConfig, place: Place) -> None:
-        """A run that is no sweep. Its error is kept from Hydra, which would print it in its own way."""
-        try:
-            Run(cfg, place).execute()
-        except Exception as error:
-            self.error = error
 
     def _describe(self, error: Exception, place: Place) -> str:
         if isinstance(error, (UserError, PluginError, TrackingError, *ConfigError)):
