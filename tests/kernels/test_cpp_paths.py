@@ -1,13 +1,16 @@
 """Which path of the C++ kernels runs: what the processor says, what the system grants, and what compiles."""
 
 import ctypes
+import shutil
+import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 import torch
 
 from slotlab_kernels.ops import choose_ops, cpp_paths
-from slotlab_kernels.ops.cpp_build import Hung, Library
+from slotlab_kernels.ops.cpp_build import COMMON, SOURCES, Hung, Library
 from slotlab_kernels.ops.cpp_cache import Unusable
 from slotlab_kernels.ops.cpp_paths import AVX512, TARGETS, best, forget, library
 
@@ -86,3 +89,32 @@ def test_the_record_names_the_path_and_a_lesser_one_can_be_asked_for() -> None:
     ops = choose_ops(CPU, {"linear": "cpp", "silu_mul": GENERIC})
     assert ops.names["linear"] == library("cpp").name and ops.names["silu_mul"] == GENERIC
     assert {"cpp", "numba"}.isdisjoint({ops.names["linear"], ops.names["silu_mul"]})
+
+
+@pytest.mark.parametrize("path", cpp_paths.here())
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_a_packed_product_gives_a_row_the_same_bytes_among_any_others(path: str, dtype: torch.dtype) -> None:
+    """Also where outputs do not fill the last panel, inputs are few, and rows so many that panels are widened first."""
+    ops, generator = choose_ops(CPU, {"linear": path}), torch.Generator().manual_seed(0)
+    for inputs, outputs in ((576, 96), (24, 72), (2, 5)):
+        x = torch.randn(61, inputs, generator=generator).to(dtype)
+        weight = (torch.randn(outputs, inputs, generator=generator) / inputs**0.5).to(dtype)
+        bias = torch.randn(outputs, generator=generator).to(dtype)
+        packed = ops.pack(weight)
+        together = ops.linear(x, packed, bias)
+        assert all(torch.equal(ops.linear(x[:rows], packed, bias), together[:rows]) for rows in range(1, 31))
+        exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+        tolerance = 1e-5 if dtype is torch.float32 else 2e-2
+        torch.testing.assert_close(together.double(), exact, rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(ops.linear(x, packed, bias, wide=True).double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def test_the_kernels_compile_for_aarch64(tmp_path: Path) -> None:
+    """Compiled and linked, and not run."""
+    compiler = shutil.which("aarch64-linux-gnu-g++")
+    if compiler is None:
+        pytest.skip("aarch64-linux-gnu-g++ is not installed")
+    library = tmp_path / "ops.so"
+    command = [compiler, *COMMON, *TARGETS[GENERIC].flags, "-O1", *map(str, sorted(SOURCES.glob("*.cpp"))), "-o", str(library)]
+    subprocess.run(command, check=True)
+    assert library.read_bytes()[18] == 183, "the ELF header names the machine: EM_AARCH64"

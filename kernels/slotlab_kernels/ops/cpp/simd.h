@@ -41,7 +41,12 @@ inline void store(void* to, V v) {
     std::memcpy(to, &v, sizeof v);
 }
 
-inline Floats splat(float x) { return Floats{} + x; }
+// By way of whole numbers: 0 + x is a broadcast there, and an addition in fp32.
+inline Floats splat(float x) {
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    return Floats(Units{} + bits);
+}
 
 inline float widen(float x) { return x; }
 inline float widen(bf16 x) {
@@ -90,6 +95,14 @@ inline Floats multiply_add<bf16>(Floats sum, Units a, Units b) {
     return sum + Floats(a << 16) * Floats(b << 16);
 #endif
 }
+
+// Whether bf16 is multiplied as fp32, for want of an instruction.
+template <class T>
+constexpr bool WIDENS = false;
+#ifndef __AVX512BF16__
+template <>
+inline constexpr bool WIDENS<bf16> = true;
+#endif
 
 // The first `count` numbers, up to a vector of them; the rest is zero and is not read.
 template <class T>
