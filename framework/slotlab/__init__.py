@@ -1,79 +1,17 @@
 """Scheduling policies for LLM serving: who runs, when, and with how much, on a real engine or on a virtual clock."""
 
-from slotlab.decisions import (
-    FOREVER,
-    ONE_STEP,
-    Accept,
-    Closed,
-    Evict,
-    Hold,
-    Misfit,
-    Mode,
-    Need,
-    Open,
-    Phase,
-    Quiet,
-    Reject,
-    StepBudget,
-    Verdict,
-)
-from slotlab.engine import Done, Engine, Handle, Model
-from slotlab.errors import PluginError, UserError, require
-from slotlab.hooks import hookimpl
-from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption, Served
-from slotlab.plan import Plan, Result
-from slotlab.request import Request, RequestState, RequestView, Status
-from slotlab.streams import Streams
-from slotlab.view import View
-from slotlab.waiting import Key, Waiting
-from slotlab.workload import Arrival, Load, Point, Tenant, Workload
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "FOREVER",
-    "ONE_STEP",
-    "Accept",
-    "Admission",
-    "Arrival",
-    "Batching",
-    "Closed",
-    "Done",
-    "Engine",
-    "Evict",
-    "Handle",
-    "Hold",
-    "Key",
-    "Load",
-    "Misfit",
-    "Mode",
-    "Model",
-    "Modifier",
-    "Need",
-    "Open",
-    "Phase",
-    "Plan",
-    "PluginError",
-    "Point",
-    "Policy",
-    "Predictor",
-    "Preemption",
-    "Quiet",
-    "Reject",
-    "Request",
-    "RequestState",
-    "RequestView",
-    "Result",
-    "Served",
-    "Status",
-    "StepBudget",
-    "Streams",
-    "Tenant",
-    "UserError",
-    "Verdict",
-    "View",
-    "Waiting",
-    "Workload",
-    "hookimpl",
-    "require",
-]
+if TYPE_CHECKING:
+    from slotlab.api import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    """The names of `slotlab.api`, loaded at first use: a command must answer signals before the imports take their second."""
+    public = import_module("slotlab.api")
+    if name == "__all__" or name in public.__all__:
+        return getattr(public, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

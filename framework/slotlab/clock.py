@@ -6,6 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from slotlab import signals
+
 
 class Clock(Protocol):
     """Seconds since the run began."""
@@ -66,4 +68,5 @@ class WallClock:
     def sleep_until(self, time_: float) -> None:
         """Doze until `time_`."""
         while (rest := time_ - self.now()) > 0:
+            signals.check()
             time.sleep(min(rest, self.NAP))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
+from slotlab import signals
 from slotlab.clock import Clock
 from slotlab.core import outcome
 from slotlab.core.scheduler import Scheduler
@@ -47,6 +48,7 @@ class Server:
         """Serve every request to its end, or until `limit`."""
         try:
             while self.source or self.scheduler.unfinished or self.flight:
+                signals.check()
                 if self.clock.now() >= limit:
                     self.recorder.ended_early = True
                     return self.abort_all()

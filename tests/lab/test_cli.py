@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -189,20 +187,6 @@ def test_a_failed_job_does_not_stop_the_others(slotlab, tmp_path, monkeypatch):
     assert [job["status"] for job in json.loads((sweep / "sweep.json").read_text())["jobs"]] == ["FAILED", "FINISHED"]
 
 
-def test_a_second_ctrl_c_loses_nothing(tmp_path):
-    words = ["load.rates=[50]", "workload.requests=5000"]
-    process = subprocess.Popen(command_line(*words), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
-    wait_for(lambda: mlflow_runs(tmp_path))
-    time.sleep(1)
-    process.send_signal(signal.SIGINT)
-    time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
-    (folder,) = tmp_path.glob("slotlab-runs/*/*")
-    assert json.loads((folder / "meta.json").read_text())["status"] == "KILLED"
-    assert (folder / "requests.parquet").exists() and mlflow_runs(tmp_path) == ["KILLED"]
-
-
 def test_brackets_in_a_path_are_no_markup(slotlab, tmp_path, monkeypatch):
     """rich would read them as its own, and fail or print another path."""
     folder = tmp_path / "b[red] [bold]x"
@@ -228,24 +212,6 @@ def test_a_tracking_server_that_is_down_costs_one_line_and_keeps_the_folder(slot
     assert said.code == 2
     assert "http://127.0.0.1:9" in said.err and said.err.count("\n") == 1
     assert (said.folder / "config.yaml").exists()
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_keeps_partial_results_and_marks_them(tmp_path, number, code):
-    words = ["-m", "policy=fcfs,sjf", "load.rates=[50]", "workload.requests=5000"]
-    process = subprocess.Popen(command_line(*words), cwd=tmp_path, stderr=subprocess.PIPE, text=True, env=environment())
-    wait_for(lambda: mlflow_runs(tmp_path))
-    time.sleep(1)  # into the serving of requests
-    process.send_signal(number)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == code, err
-    assert err.count("\n") == 1 and "what was measured is kept" in err
-    (folder,) = tmp_path.glob("slotlab-runs/*/*/0")
-    assert json.loads((folder / "meta.json").read_text())["status"] == "KILLED"
-    statuses = set(pd.read_parquet(folder / "requests.parquet")["status"])
-    assert "aborted" in statuses <= {"aborted", "finished"}
-    assert json.loads((folder.parent / "sweep.json").read_text())["jobs"][0]["status"] == "KILLED"
-    assert mlflow_runs(tmp_path) == ["KILLED"]
 
 
 BAD_PLUGIN = """
@@ -274,21 +240,3 @@ def environment(**extra: str) -> dict[str, str]:
 
 def run_slotlab(*words: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command_line(*words), cwd=cwd, env=environment(**(env or {})), capture_output=True, text=True)
-
-
-def mlflow_runs(folder: Path) -> list[str]:
-    """The statuses of the runs in a folder's database, read past MLflow."""
-    import sqlite3
-
-    try:
-        with sqlite3.connect(f"file:{folder / 'mlflow.db'}?mode=ro", uri=True) as db:
-            return [status for (status,) in db.execute("select status from runs")]
-    except sqlite3.OperationalError:
-        return []
-
-
-def wait_for(condition, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.1)

@@ -13,7 +13,13 @@ from mlflow import MlflowClient
 from slotlab.tracking import RunInfo, Tracking, TrackingError, leash, open_tracker
 from slotlab.tracking.server import serve_ui
 
-SERVE = "import sys; from slotlab.tracking.server import serve_ui; sys.exit(serve_ui('sqlite:///mlflow.db', int(sys.argv[1])))"
+SERVE = """
+import sys
+from slotlab import signals
+from slotlab.tracking.server import serve_ui
+signals.install()
+sys.exit(serve_ui('sqlite:///mlflow.db', int(sys.argv[1])))
+"""
 OWNER = """
 import subprocess, sys
 leash, server = sys.argv[1:]

@@ -1,21 +1,16 @@
-"""The command `slotlab`: which command a line asks for, and how it ends."""
+"""The command `slotlab`: which command a line asks for, and how it ends.
+
+The imports that take their time stand inside, after the signals are answered.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable
-from pathlib import Path
-from pkgutil import resolve_name
-from types import FrameType
 from typing import NoReturn
 
-from slotlab.errors import PluginError, UserError
-from slotlab.lab.complaints import ConfigError, explain
-from slotlab.lab.run import Terminated
-from slotlab.names import shown
-from slotlab.tracking import TrackingError
+from slotlab import signals
 
 COMMANDS = {  # by first word; any other line is a run
     "plugins": "slotlab.lab.listing:show_plugins",
@@ -28,13 +23,17 @@ COMMANDS = {  # by first word; any other line is a run
 
 def main() -> NoReturn:
     """The console script."""
+    signals.install()
     sys.exit(command(sys.argv[1:]))
 
 
 def command(words: list[str]) -> int:
     """Run the command line; the exit code."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # errors come to us, not to Hydra's printer
-    signal.signal(signal.SIGTERM, terminate)
+    from slotlab.errors import PluginError, UserError
+    from slotlab.lab.complaints import ConfigError, explain
+    from slotlab.tracking import TrackingError
+
     try:
         return dispatch(words)
     except (UserError, TrackingError, *ConfigError) as error:
@@ -50,14 +49,14 @@ def command(words: list[str]) -> int:
         if not is_from_hydra(error):
             raise
         return complain(explain(error), 2)
-    except KeyboardInterrupt:
-        return complain("interrupted; what was measured is kept", 130)
-    except Terminated:
-        return complain("terminated; what was measured is kept", 143)
+    except signals.Stopped as stopped:
+        return complain(f"{stopped.word}; what was measured is kept", stopped.code)
 
 
 def dispatch(words: list[str]) -> int:
     """What the first word asks for; a run, if it is none of ours."""
+    from pkgutil import resolve_name
+
     asked = COMMANDS.get(words[0] if words else "")
     run: Callable[[list[str]], int] = resolve_name(asked or "slotlab.lab.app:run_app")  # each imports what it needs
     return run(words[1:] if asked else words)
@@ -65,6 +64,8 @@ def dispatch(words: list[str]) -> int:
 
 def is_from_hydra(error: BaseException) -> bool:
     """Whether Hydra raised it: it answers some bad overrides with a plain ValueError."""
+    from pathlib import Path
+
     trace = error.__traceback__
     while trace and trace.tb_next:
         trace = trace.tb_next
@@ -73,10 +74,7 @@ def is_from_hydra(error: BaseException) -> bool:
 
 def complain(line: str, code: int) -> int:
     """Say it on stderr; the code."""
+    from slotlab.names import shown
+
     print(f"slotlab: {shown(line)}", file=sys.stderr)
     return code
-
-
-def terminate(number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM ends a run as Ctrl-C does: partial results are kept."""
-    raise Terminated

@@ -19,6 +19,7 @@ from slotlab.reading import read_object, read_objects, reading
 from slotlab.record.decomposition import PARTS, decompose
 from slotlab.record.latency import request_latencies
 from slotlab.record.schema import TABLES, load_table, read_table
+from slotlab.writing import writing
 
 Row = Mapping[str, Any]
 
@@ -33,7 +34,8 @@ def export_run(words: list[str]) -> int:
     out.mkdir(parents=True, exist_ok=True)
     write, meta, found = WRITERS[kind], read_object(folder / "meta.json", {}), tables(folder)
     for name, table in found.items():
-        write(table, out / f"{name}.{kind}")
+        with writing(out / f"{name}.{kind}") as partial:
+            write(table, partial)
     write_json(out / "meta.json", meta)
     console.print(f"exported: {out}")
     return 0

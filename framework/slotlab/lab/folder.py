@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slotlab.errors import UserError
+from slotlab.writing import write_text, writing
 
 Row = Mapping[str, Any]
 
@@ -37,17 +37,14 @@ def make_folder(folder: Path) -> Path:
 
 def write_json(path: Path, value: Any) -> None:
     """Strict JSON: no NaN, no infinity."""
-    text = json.dumps(value, indent=1, allow_nan=False, default=str)
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    partial.write_text(text + "\n")
-    partial.replace(path)
+    write_text(path, json.dumps(value, indent=1, allow_nan=False, default=str) + "\n")
 
 
 def write_curve(folder: Path, rows: Sequence[Row]) -> None:
     """One row per load point, as `curve.json` and `curve.csv`; what is undefined is missing, or an empty field."""
     write_json(folder / "curve.json", list(rows))
     names = list(dict.fromkeys(name for row in rows for name in row))
-    with (folder / "curve.csv").open("w", newline="") as file:
+    with writing(folder / "curve.csv") as partial, partial.open("w", newline="") as file:
         writer = csv.DictWriter(file, names, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

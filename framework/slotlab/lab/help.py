@@ -18,7 +18,7 @@ slotlab compare RUN RUN [RUN ...] [--floor RUN] what differs beyond the noise; R
 slotlab export RUN --format F [--out DIR]       a run's tables as csv, json or parquet
 slotlab ui [--port N] [--uri URI]               MLflow on this machine, with the links to the curves
 
-Exit codes: 0 done, 1 a run failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM.
+Exit codes: 0 done, 1 a run failed, 2 bad input, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP.
 """
 
 

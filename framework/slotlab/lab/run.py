@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import signal
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -15,31 +12,20 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from slotlab import signals
 from slotlab.errors import UserError, blame
 from slotlab.lab.bench import Bench
 from slotlab.lab.config import build, flatten, science
-from slotlab.lab.facts import facts, peak_mib
-from slotlab.lab.folder import make_folder, stamp, write_curve, write_json
-from slotlab.lab.progress import Progress, console
-from slotlab.lab.report import print_cost, print_curve, print_facts
+from slotlab.lab.ending import Ending
+from slotlab.lab.facts import facts
+from slotlab.lab.folder import make_folder, stamp, write_json
+from slotlab.lab.progress import Progress
+from slotlab.lab.report import print_curve, print_facts
+from slotlab.lab.tracked import TrackedRun
 from slotlab.record.recorder import Recorder
-from slotlab.tracking import RunInfo, Tracker, TrackingError, open_tracker
+from slotlab.tracking import RunInfo, TrackingError
 from slotlab.workload import Arrival, Point, digest
-
-
-class Terminated(BaseException):
-    """SIGTERM arrived."""
-
-
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """A second Ctrl-C must not lose what the first one wants kept."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+from slotlab.writing import write_text
 
 
 @dataclass
@@ -65,86 +51,76 @@ class Run:
     rows: list[dict[str, Any]] = field(default_factory=list)  # of the curve
     series: list[Any] = field(default_factory=list)  # one per load point and repeat
     meta: dict[str, Any] = field(default_factory=dict)
+    points: Sequence[Point] = ()
+    arrivals: Sequence[Sequence[Arrival]] = ()  # of each repeat, at unit rate
     ref_index: int = 0  # of the point that stands for the curve
+    tracking: TrackedRun = field(default_factory=TrackedRun)
     began: float = field(default_factory=perf_counter)
 
     def execute(self) -> None:
         """Run to the end, or keep what there is: the folder and the tracker learn how it ended."""
         self.lab = build(self.cfg)
         folder = make_folder(self.place.folder)
-        (folder / "config.yaml").write_text(OmegaConf.to_yaml(self.cfg, resolve=True))
+        write_text(folder / "config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
         self.meta = {"name": self.place.name, "status": "RUNNING", "started": stamp(), **self._identity()}
         write_json(folder / "meta.json", self.meta)
-        tracker, status = None, "FAILED"
-        try:
-            tracker = open_tracker(self.lab.tracking, self.place.experiment, self.place.cwd)
-            self._measure(tracker)
-            status = "FINISHED"
-        except (KeyboardInterrupt, Terminated):
-            status = "KILLED"
-            raise
-        except BaseException as error:
-            self.meta["error"] = " ".join(f"{type(error).__name__}: {error}".split())
-            if not isinstance(error, UserError | TrackingError):
-                (folder / "error.txt").write_text("".join(traceback.format_exception(error)))
-            raise
-        finally:
-            with undisturbed():
-                self._end(tracker, status)
+        ending = Ending(self)
+        with signals.last_words(ending.at_once):
+            try:
+                self._open()
+                with signals.in_good_order():
+                    self._measure()
+                ending.status = "FINISHED"
+            except BaseException as error:
+                ending.blame(error)
+                raise
+            finally:
+                with signals.in_good_order():
+                    ending.keep()
+        signals.check()
+        if self.tracking.refusal:
+            raise TrackingError(f"{self.tracking.refusal}; the run is whole in {folder}")
 
-    def _end(self, tracker: Tracker | None, status: str) -> None:
-        """Keep what there is; the tracker learns of the end even if the folder is gone."""
-        try:
-            self.lab.engine.close()
-            self._keep(status)
-            if self.rows:
-                print_cost(self)
-        finally:
-            if tracker and tracker.run_id:
-                tracker.finish(status, self.scalars(), [table_row(row) for row in self.rows], self.place.folder)
-                if link := tracker.link():
-                    console.print(f"mlflow: {link}")
-
-    def _measure(self, tracker: Tracker) -> None:
+    def _open(self) -> None:
+        """All that comes before the first request: the store, the engine, the requests, the points."""
         from slotlab.record.arrivals import arrivals_table
         from slotlab.record.schema import write_table
-        from slotlab.record.series import by_name
 
         lab, place = self.lab, self.place
+        self.tracking.open(lab.tracking, place.experiment, place.cwd)
+        signals.check()
         lab.engine.caps(lab.batching.max_num_seqs, lab.batching.max_num_batched_tokens)
         self.meta["engine"] = dict(lab.engine.open(lab.model))
-        bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
-        arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]
+        signals.check()
+        self.bench = bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
+        self.arrivals = arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]
         write_table(arrivals_table(arrivals), place.folder / "arrivals.parquet")
         self.meta |= {"workload": dict(lab.workload.facts()), "workload_digest": digest(arrivals)}
         if len(arrivals) > 1 and arrivals[0] == arrivals[1]:
             self.meta["workload"]["repeats"] = "the same requests each time: their spread is the engine's noise alone"
         self.meta["weights"] = {arrival.tenant: arrival.weight for some in arrivals for arrival in some}
         with blame(lab.load):
-            points = lab.load.points(bench)
-        if not points:
+            self.points = lab.load.points(bench)
+        if not self.points:
             raise UserError(f"load={place.choices['load']}: it has no points")
-        self.ref_index = self.meta["ref_point"] = lab.load.ref_index(points)
+        self.ref_index = self.meta["ref_point"] = lab.load.ref_index(self.points)
+        signals.check()
         print_facts(self)
-        tracker.start(self._info())
-        self.meta["mlflow_run"] = tracker.run_id
-        total = len(points) * sum(map(len, arrivals[: lab.load.repeats]))
-        untracked = None
-        with Progress(place.name, total) as progress:
-            for index, point in enumerate(points):
-                self._serve_point(bench, index, point, arrivals, progress)
-                try:
-                    tracker.point(index, {k: v for k, v in self.rows[-1].items() if isinstance(v, float | int)})
-                    tracker.series(index, by_name(self.series[-self.rows[-1]["repeats"]]))  # of the first repeat
-                except TrackingError as error:  # the measurement goes on without it
-                    untracked = untracked or error
-        print_curve(self)
-        if untracked:
-            raise untracked
 
-    def _serve_point(
-        self, bench: Bench, index: int, point: Point, arrivals: Sequence[Sequence[Arrival]], progress: Progress
-    ) -> None:
+    def _measure(self) -> None:
+        from slotlab.record.series import by_name
+
+        self.tracking.start(self._info())
+        self.meta["mlflow_run"] = self.tracking.run_id
+        total = len(self.points) * sum(map(len, self.arrivals[: self.lab.load.repeats]))
+        with Progress(self.place.name, total) as progress:
+            for index, point in enumerate(self.points):
+                self._serve_point(index, point, progress)
+                numbers = {name: value for name, value in self.rows[-1].items() if isinstance(value, float | int)}
+                self.tracking.point(index, numbers, by_name(self.series[-self.rows[-1]["repeats"]]))  # of the first repeat
+        print_curve(self)
+
+    def _serve_point(self, index: int, point: Point, progress: Progress) -> None:
         import pandas as pd
 
         from slotlab.lab.figures import repeat_figures
@@ -152,9 +128,9 @@ class Run:
         from slotlab.record.series import series_table
         from slotlab.record.tables import frames
 
-        figures, tables, early = [], [], False
+        bench, figures, tables, early = self.bench, [], [], False
         with bench.repeats(index) as enough:
-            for repeat, some in enumerate(arrivals):
+            for repeat, some in enumerate(self.arrivals):
                 recorder = bench.recorder(index, repeat, some, progress.advance)
                 self.recorders.append(recorder)
                 bench.serve(point, repeat, some, recorder)
@@ -182,21 +158,6 @@ class Run:
 
         verdicts = [row.get("verdict", "undetermined") for row in self.rows]
         return curve_scalars(self.rows, verdicts, min(self.ref_index, len(self.rows) - 1)) if self.rows else {}
-
-    def _keep(self, status: str) -> None:
-        """Write the folder."""
-        from slotlab.record.charts import draw_curve
-        from slotlab.record.tables import write_series, write_tables
-
-        folder = self.place.folder
-        write_tables(self.recorders, folder)
-        write_series(self.series, folder)
-        write_curve(folder, self.rows)
-        if self.rows:
-            draw_curve(self.rows, folder / "curve.png", title=self.place.name, time_unit=self.lab.engine.time_unit)
-        self.meta |= {"status": status, "ended": stamp(), "scalars": self.scalars()}
-        self.meta |= {"wall_s": round(perf_counter() - self.began, 3), "peak_mib": peak_mib()}
-        write_json(folder / "meta.json", self.meta)
 
     def _identity(self) -> dict[str, Any]:
         plain, lab = science(self.cfg), self.lab
@@ -235,12 +196,6 @@ class Run:
         }
         params = {**flatten(science(self.cfg)), **place.choices}  # a choice without options is its name, not `{}`
         return RunInfo(place.name, params, tags, place.choices["workload"], meta["workload_digest"])
-
-
-def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A load point for MLflow's table view, which groups by the first column and shows the second."""
-    first = ("rate", "concurrency", "ttft_mean", "e2e_mean", "output_throughput")
-    return {name: row[name] for name in (*first, *row) if name in row}
 
 
 def short_hash(value: Any) -> str:

@@ -19,6 +19,7 @@ from slotlab.reading import must_have, read_object, read_objects
 from slotlab.record.charts import draw_curves, draw_slots
 from slotlab.record.schema import read_table
 from slotlab.record.statistics import Comparison, compare, describe
+from slotlab.writing import writing
 
 Row = dict[str, Any]
 META: dict[str, type] = dict.fromkeys(("name", "status", "setting", "run_key", "time_unit", "workload_digest"), str)
@@ -62,7 +63,8 @@ def summarise(folder: Path, experiment: str, runs: Sequence[Path]) -> None:
         return
     rows = [row for run in found for row in table_rows(run)]
     unit = found[0].meta["time_unit"]
-    pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
+    with writing(folder / "table.csv") as partial:
+        pd.DataFrame(rows).to_csv(partial, index=False)
     draw_curves({run.name: run.curve for run in found}, folder / "curves.png", title=experiment, time_unit=unit)
     draw_slot_charts(folder, found)
     header = list(dict.fromkeys(name for row in rows for name in row))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from hydra.conf import HydraConf
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from slotlab import signals
 from slotlab.errors import PluginError, UserError
 from slotlab.lab.complaints import ConfigError, explain
 from slotlab.lab.folder import make_folder, write_json
@@ -47,39 +49,56 @@ class Sweep:
     jobs: list[dict[str, Any]] = field(default_factory=list)
     error: Exception | None = None  # of a single run, or of a job before it was one
 
+    order: ExitStack = field(default_factory=ExitStack)  # held from the first job's end: there is a table to write
+
     @property
     def failed(self) -> bool:
-        """Whether any job did."""
-        return any(job["status"] == "FAILED" for job in self.jobs)
+        """Whether any job did, or could not be tracked."""
+        return any("error" in job for job in self.jobs)
 
     def run(self, cfg: DictConfig, place: Place) -> None:
         """One job of the sweep."""
         if self.folder is None:
             self.folder, self.experiment = make_folder(place.sweep), place.experiment
             console.print(f"sweep: {self.folder}")
-        job = {"name": place.name, "folder": place.folder.name, "status": "KILLED"}
+        signals.check()
+        job, run = {"name": place.name, "folder": place.folder.name, "status": "KILLED"}, Run(cfg, place)
         self.jobs.append(job)
+        self._write()
         try:
-            Run(cfg, place).execute()
-            job["status"] = "FINISHED"
+            run.execute()
         except Exception as error:
-            job |= {"status": "FAILED", "error": self._describe(error, place)}
-            console.print(f"{place.name}: FAILED: {job['error']}", style="red")
+            job["error"] = self._describe(error, place)
+        finally:
+            job["status"] = run.meta.get("status", "FAILED")
+            self.order.enter_context(signals.in_good_order())
+            self._write()
+        if "error" in job:
+            console.print(f"{place.name}: {job['status']}: {job['error']}", style="red", markup=False)
 
     def _describe(self, error: Exception, place: Place) -> str:
         if isinstance(error, (UserError, PluginError, TrackingError, *ConfigError)):
             return explain(error)
         return f"{type(error).__name__}: {error} (see {place.folder / 'error.txt'})"
 
+    def _write(self) -> None:
+        """The manifest, right at any moment: a job that is under way counts as KILLED."""
+        assert self.folder is not None, "the sweep has no folder yet"
+        write_json(self.folder / "sweep.json", {"experiment": self.experiment, "jobs": self.jobs})
+
     def close(self) -> None:
-        """Write the sweep's manifest, table and figures."""
+        """Write the sweep's table and figures."""
         if self.folder is None:
             return
+        with signals.undisturbed():
+            self._summarise(self.folder)
+        self.order.close()
+
+    def _summarise(self, folder: Path) -> None:
         from slotlab.lab.summary import summarise
 
-        write_json(self.folder / "sweep.json", {"experiment": self.experiment, "jobs": self.jobs})
-        done = [self.folder / job["folder"] for job in self.jobs if (self.folder / job["folder"] / "curve.json").exists()]
-        summarise(self.folder, self.experiment, [folder for folder in done if read_json(folder / "curve.json")])
+        curves = [folder / job["folder"] / "curve.json" for job in self.jobs]
+        summarise(folder, self.experiment, [curve.parent for curve in curves if curve.exists() and read_json(curve)])
         for job in self.jobs:
-            if job["status"] != "FINISHED":
-                console.print(f"{job['name']}: {job['status']} {job.get('error', '')}", style="red")
+            if job["status"] != "FINISHED" or "error" in job:
+                console.print(f"{job['name']}: {job['status']} {job.get('error', '')}", style="red", markup=False)

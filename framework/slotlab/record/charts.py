@@ -14,6 +14,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from slotlab.record.literal import literal
 from slotlab.record.slot_chart import draw_slots
+from slotlab.writing import writing
 
 __all__ = ["draw_curve", "draw_curves", "draw_slots"]
 
@@ -145,4 +146,5 @@ def _save(figure: Figure, axis: Axes, path: Path) -> None:
     handles, labels = [*handles, hollow], [*labels, "hollow: saturated"]
     columns = _columns(labels)
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False, fontsize=11)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    with writing(path) as partial:
+        figure.savefig(partial, format="png", metadata={"Software": None})

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from slotlab.errors import UserError
 from slotlab.reading import reading
+from slotlab.writing import writing
 
 SCHEMA_VERSION = "2"  # of the columns below
 METRICS_VERSION = "1"  # of the formulas in slotlab.record.metrics: runs of different versions are not compared
@@ -162,7 +163,8 @@ def write_table(table: pa.Table, path: Path) -> None:
         missing = table[field.name].null_count
         assert field.nullable or not missing, f"{path.name}: {missing} values of {field.name} are missing"
     joined = table.replace_schema_metadata(schema.metadata).combine_chunks()
-    pq.write_table(joined, path, compression="zstd", row_group_size=1 << 20, store_schema=True)
+    with writing(path) as partial:
+        pq.write_table(joined, partial, compression="zstd", row_group_size=1 << 20, store_schema=True)
 
 
 def load_table(path: Path) -> pa.Table:

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from slotlab.record.literal import literal
+from slotlab.writing import writing
 
 COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")  # Tol's light scheme
 EDGE = "#333333"
@@ -40,7 +41,8 @@ def draw_slots(cases: Mapping[str, pd.DataFrame], path: Path, title: str) -> Non
     axes[-1].set_xlabel("step", fontsize=11)
     patches = [Patch(label=text, **_look(kind, "#bbbbbb")) for kind, text in KINDS.items()]
     figure.legend(handles=patches, loc="outside lower center", ncols=len(patches), frameon=False, fontsize=11)
-    figure.savefig(path, format="png", metadata={"Software": None})
+    with writing(path) as partial:
+        figure.savefig(partial, format="png", metadata={"Software": None})
 
 
 def _first(slots: pd.DataFrame) -> pd.DataFrame:

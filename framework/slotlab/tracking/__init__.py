@@ -59,6 +59,10 @@ class Tracker(Protocol):
         """MLflow's id of the run, once it is started."""
 
     @property
+    def uri(self) -> str | None:
+        """Where the run is kept, absolute."""
+
+    @property
     def experiment_id(self) -> str | None:
         """MLflow's id of the experiment, for `view.curves_link`."""
 
@@ -92,6 +96,7 @@ class Tracker(Protocol):
 class NoTracker:
     """Tracks nothing."""
 
+    uri: str | None = None
     run_id: str | None = None
     experiment_id: str | None = None
 

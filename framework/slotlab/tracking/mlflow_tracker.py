@@ -28,7 +28,7 @@ class MlflowTracker:
 
     def __init__(self, uri: str, experiment: str) -> None:
         self.run_id: str | None = None
-        self._uri = uri
+        self.uri = uri
         self._points: set[str] = set()
         self._cut: set[str] = set()  # keys that had to be, and whose names are written down
         self._client = connect(uri)
@@ -41,8 +41,8 @@ class MlflowTracker:
             fit(escape(key)): _cut(str(value), TAG_CHARS) for key, value in info.tags.items()
         }
         params = [Param(fit(escape(key)), param_text(value)) for key, value in info.params.items()]
-        with guard("start the run", self._uri):
-            with one_process(self._uri):
+        with guard("start the run", self.uri):
+            with one_process(self.uri):
                 color = self._color(info.name)
                 run = self._client.create_run(self.experiment_id, run_name=info.name, tags={COLOR: color})
             self.run_id = run.info.run_id
@@ -57,7 +57,7 @@ class MlflowTracker:
     def point(self, index: int, metrics: Mapping[str, float]) -> None:
         assert isinstance(index, int) and index >= 0, f"point {index!r}: MLflow's step is a whole number"
         self._points.update(metrics)
-        with guard(f"log load point {index}", self._uri):
+        with guard(f"log load point {index}", self.uri):
             self._log(metrics, step=index)
 
     def series(self, index: int, columns: Mapping[str, Mapping[int, float]]) -> None:
@@ -66,7 +66,7 @@ class MlflowTracker:
         now = int(time.time() * 1000)
         keys = {name: fit(f"series_p{index}/{escape(name)}") for name in columns}
         batch = [Metric(keys[k], v, now, at) for k, points in columns.items() for at, v in points.items() if math.isfinite(v)]
-        with guard(f"log the series of load point {index}", self._uri):
+        with guard(f"log the series of load point {index}", self.uri):
             self._name(columns, f"series_p{index}/")
             for first in range(0, len(batch), BATCH):
                 self._client.log_batch(self._run(), metrics=batch[first : first + BATCH])
@@ -80,21 +80,23 @@ class MlflowTracker:
     ) -> None:
         assert status in STATUSES, f"status {status}: must be one of {', '.join(STATUSES)}"
         assert artifacts is None or artifacts.is_dir(), f"no folder {artifacts}: MLflow would upload nothing"
+        stored = False
         try:
-            with guard("store the results", self._uri):
+            with guard("store the results", self.uri):
                 self._log({key: value for key, value in scalars.items() if key not in self._points}, step=0)
                 if artifacts is not None:
                     self._client.log_artifacts(self._run(), str(artifacts))
                 if curve is not None:
                     self._log_table(curve)
+            stored = True
         finally:
-            with guard("end the run", self._uri):
-                self._client.set_terminated(self._run(), status)
+            with guard("end the run", self.uri):
+                self._client.set_terminated(self._run(), status if stored else "FAILED")
 
     def link(self) -> str | None:
-        if is_sqlite(self._uri) or self.run_id is None:
+        if is_sqlite(self.uri) or self.run_id is None:
             return None
-        return f"{shown(self._uri)}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return f"{shown(self.uri)}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
 
     def _color(self, name: str) -> str:
         """One colour per name: those that MLflow makes up from run ids may be the same for all the lines of a chart."""

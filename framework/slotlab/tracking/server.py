@@ -10,10 +10,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
+from slotlab import signals
 from slotlab.errors import nearest
 from slotlab.tracking import TrackingError, leash, resolve_uri
 from slotlab.tracking.database import database, is_sqlite
@@ -45,10 +45,13 @@ def serve_ui(tracking_uri: str, port: int = 5000, open_at: str | None = None) ->
         raise TrackingError(f"no database at {uri}: run something first, or set tracking.uri")
     _refuse_taken(port)
     client = connect(uri)
-    with suppress(KeyboardInterrupt), _sigterm_interrupts(), _serving(uri, port) as (child, server):
+    with signals.in_good_order(), suppress(signals.Stopped), _serving(uri, port) as (child, server):
         _print_links(server, client, uri, open_at)
         print("Ctrl-C to stop", flush=True)
-        raise TrackingError(f"the MLflow server at {server} stopped by itself, with code {child.wait()}")
+        while child.poll() is None:
+            signals.check()
+            time.sleep(0.1)
+        raise TrackingError(f"the MLflow server at {server} stopped by itself, with code {child.returncode}")
     return 0
 
 
@@ -73,18 +76,6 @@ def _refuse_taken(port: int) -> None:
             probe.bind((HOST, port))
     except (OSError, OverflowError) as error:
         raise TrackingError(f"port={port}: cannot be used ({error}); choose a free one") from error
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager
@@ -117,6 +108,7 @@ def _serving(uri: str, port: int) -> Iterator[tuple[subprocess.Popen[bytes], str
 def _healthy(child: subprocess.Popen[bytes], server: str) -> bool:
     deadline = time.monotonic() + START_SECONDS
     while child.poll() is None and time.monotonic() < deadline:
+        signals.check()
         with suppress(OSError):
             urlopen(f"{server}/health", timeout=1).close()
             return True
