@@ -32,4 +32,4 @@ def end_with_owner(child: "subprocess.Popen[bytes]") -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    os._exit(main(sys.argv[1:]))  # at once: a thread still waits for the end of the pipe
