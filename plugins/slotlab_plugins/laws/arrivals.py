@@ -46,7 +46,7 @@ class Arrivals:
         require(self.law in LAWS, "law", self.law, f"one of {', '.join(LAWS)}")
         require(self.profile in PROFILES, "profile", self.profile, f"one of {', '.join(PROFILES)}")
         require(0.1 <= self.cv <= 100, "cv", self.cv, "from 0.1 to 100")
-        require(self.period is None or 0 < self.period < math.inf, "period", self.period, "greater than 0")
+        require(self.period is None or 0 < self.period <= 1e9, "period", self.period, "greater than 0 and at most 1e+09")
         require(0 < self.duty <= 1, "duty", self.duty, "greater than 0 and at most 1")
         require(-1 < self.swing <= 1, "swing", self.swing, "greater than -1 and at most 1")
         if self.profile == "stages":
@@ -118,5 +118,5 @@ def check_stages(stages: list[Stage]) -> None:
     if not any(stage.rate > 0 for stage in stages):
         raise UserError(f"stages={[stage.rate for stage in stages]}: must be one or more, not all of rate 0")
     for i, stage in enumerate(stages):
-        require(0 < stage.duration < math.inf, f"stages[{i}].duration", stage.duration, "greater than 0")
-        require(0 <= stage.rate < math.inf, f"stages[{i}].rate", stage.rate, "at least 0")
+        require(0 < stage.duration <= 1e9, f"stages[{i}].duration", stage.duration, "greater than 0 and at most 1e+09")
+        require(0 <= stage.rate <= 1e9, f"stages[{i}].rate", stage.rate, "at least 0 and at most 1e+09")

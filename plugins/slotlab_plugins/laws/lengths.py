@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotlab import UserError, require
+from slotlab.arrivals import MOST_TOKENS
 
 Ints = NDArray[np.int64]
 
@@ -40,19 +40,21 @@ class Lengths:
 
     def __post_init__(self) -> None:
         require(self.law in LAWS, "law", self.law, f"one of {', '.join(LAWS)}")
-        require(1 <= self.mean < math.inf, "mean", self.mean, "at least 1")
-        require(0 <= self.sigma < math.inf, "sigma", self.sigma, "at least 0")
+        require(1 <= self.mean <= MOST_TOKENS, "mean", self.mean, f"at least 1 and at most {MOST_TOKENS}")
+        require(0 <= self.sigma <= 20, "sigma", self.sigma, "at least 0 and at most 20")
         require(1 <= self.low <= self.high, "low", self.low, f"from 1 to high={self.high}")
-        require(0 <= self.exponent < math.inf, "exponent", self.exponent, "at least 0")
-        require(0 < self.shift < math.inf, "shift", self.shift, "greater than 0")
+        most = self.low + 10**6 if self.law == "zipf" else MOST_TOKENS  # zipf lists what it draws from
+        require(self.high <= min(most, MOST_TOKENS), "high", self.high, f"at most {min(most, MOST_TOKENS)}")
+        require(0 <= self.exponent <= 20, "exponent", self.exponent, "at least 0 and at most 20")
+        require(0 < self.shift <= MOST_TOKENS, "shift", self.shift, f"greater than 0 and at most {MOST_TOKENS}")
         require(0 <= self.shift_at <= 1, "shift_at", self.shift_at, "from 0 to 1")
         if self.law == "quantiles":
             self._check_quantiles()
 
     def _check_quantiles(self) -> None:
         values, places = self.quantiles, self.probabilities
-        rising = len(values) >= 2 and values[0] >= 1 and values == sorted(values)
-        require(rising, "quantiles", values, "two or more rising numbers from 1 on")
+        rising = len(values) >= 2 and values[0] >= 1 and values == sorted(values) and values[-1] <= MOST_TOKENS
+        require(rising, "quantiles", values, f"two or more rising numbers from 1 on, at most {MOST_TOKENS}")
         fits = len(places) == len(values) and (places[0], places[-1]) == (0, 1) and places == sorted(set(places))
         require(not places or fits, "probabilities", places, f"{len(values)} rising numbers from 0 to 1, one for each quantile")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -11,6 +10,8 @@ from numpy.typing import NDArray
 
 from slotlab import Streams, require
 from slotlab_plugins.laws.lengths import Lengths
+
+MOST_GROUPS, MOST_TURNS, MOST_THINK = 10**6, 1e6, 1e7
 
 
 @dataclass
@@ -25,8 +26,8 @@ class Prefixes:
     exponent: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.groups >= 0, "groups", self.groups, "at least 0")
-        require(0 <= self.exponent < math.inf, "exponent", self.exponent, "at least 0")
+        require(0 <= self.groups <= MOST_GROUPS, "groups", self.groups, f"at least 0 and at most {MOST_GROUPS}")
+        require(0 <= self.exponent <= 20, "exponent", self.exponent, "at least 0 and at most 20")
 
     def draw(self, streams: Streams, n: int) -> list[tuple[int | None, int]]:
         """Group and length of the shared prefix for each of `n` requests."""
@@ -47,8 +48,8 @@ class Sessions:
     think: float = 0.0
 
     def __post_init__(self) -> None:
-        require(1 <= self.turns < math.inf, "turns", self.turns, "at least 1")
-        require(0 <= self.think < math.inf, "think", self.think, "at least 0")
+        require(1 <= self.turns <= MOST_TURNS, "turns", self.turns, f"at least 1 and at most {MOST_TURNS:g}")
+        require(0 <= self.think <= MOST_THINK, "think", self.think, f"at least 0 and at most {MOST_THINK:g}")
 
     def lengths(self, streams: Streams, n: int) -> list[int]:
         """Turns of each session, `n` in all; the last one may be cut."""

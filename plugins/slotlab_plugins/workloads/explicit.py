@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from slotlab import Arrival, Streams, UserError, Workload, require
+from slotlab import Arrival, Streams, Workload, require
+from slotlab.arrivals import LATEST, MOST_TOKENS, PRIORITIES
+
+RANGES = {"lengths": (1, MOST_TOKENS), "prompts": (1, MOST_TOKENS), "arrivals": (0, LATEST), "priorities": PRIORITIES}
 
 
 @dataclass
@@ -32,11 +35,12 @@ class Explicit(Workload):
                 f"{given} values",
                 f"{len(self.lengths)}, one for each of lengths",
             )
-        for name, low in (("lengths", 1), ("prompts", 1), ("arrivals", 0)):
-            if bad := [value for value in getattr(self, name) if value < low]:
-                raise UserError(f"{name}={bad[0]}: must be at least {low}")
+        for name, (low, high) in RANGES.items():
+            for value in getattr(self, name):
+                require(low <= value <= high, name, value, f"at least {low} and at most {high:.10g}")
         require(self.arrivals == sorted(self.arrivals), "arrivals", self.arrivals, "in the order of time")
-        require(self.max_tokens is None or self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        cap = self.max_tokens
+        require(cap is None or 1 <= cap <= MOST_TOKENS, "max_tokens", cap, f"at least 1 and at most {MOST_TOKENS}")
 
     def draw(self, streams: Streams) -> Iterable[Arrival]:
         n, cap = len(self.lengths), self.max_tokens or max(self.lengths)

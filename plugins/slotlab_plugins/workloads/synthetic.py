@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from slotlab import Arrival, Streams, Workload, require
+from slotlab.arrivals import MOST_REQUESTS, MOST_TOKENS
 from slotlab_plugins.laws.arrivals import Arrivals, Floats
 from slotlab_plugins.laws.lengths import Ints, Lengths, read_pairs
 from slotlab_plugins.laws.links import Prefixes, Sessions
@@ -34,8 +35,9 @@ class Synthetic(Workload):
     sessions: Sessions = field(default_factory=Sessions)
 
     def __post_init__(self) -> None:
-        require(self.requests >= 1, "requests", self.requests, "at least 1 (the workload would be empty)")
-        require(self.max_tokens >= 1, "max_tokens", self.max_tokens, "at least 1")
+        some = f"at least 1 (the workload would be empty) and at most {MOST_REQUESTS}"
+        require(1 <= self.requests <= MOST_REQUESTS, "requests", self.requests, some)
+        require(1 <= self.max_tokens <= MOST_TOKENS, "max_tokens", self.max_tokens, f"at least 1 and at most {MOST_TOKENS}")
         check_tenants(self.tenants)
 
     def draw(self, streams: Streams) -> Iterable[Arrival]:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slotlab import Arrival, Point, Streams
 from slotlab.core.blocks import BlockPool
@@ -16,7 +18,7 @@ from slotlab.sources import source
 from slotlab_plugins.batching.continuous import Continuous
 from slotlab_plugins.engines.paged import Paged
 from slotlab_plugins.models.llama import Tiny
-from slotlab_plugins.prompts import Conversations
+from slotlab_plugins.prompts import Conversations, Texts
 
 
 def conversations(*arrivals):
@@ -33,6 +35,14 @@ def test_everybody_in_a_prefix_group_begins_alike():
     assert [len(ids[i]) for i in range(4)] == [30, 40, 30, 30]
     assert ids[0][:20] == ids[1][:20] and ids[0][20:25] != ids[1][20:25]
     assert ids[2][:20] != ids[0][:20]
+
+
+@given(st.integers(), st.integers(0, 5), st.integers(0, 3))
+def test_no_number_of_a_prefix_group_is_taken_for_that_of_a_request(group, other, block):
+    """Groups of a trace were hashes, and -1 - group the name of their blocks: -3 was request 2."""
+    shared = [Arrival(0.0, 80, 8, 8, prefix_group=group, prefix_tokens=79)]
+    texts = Texts([*shared, *(Arrival(0.0, 80, 8, 8) for _ in range(5))], 16)
+    assert (texts.content(0, block) == texts.content(other, block)) == (other == 0)
 
 
 def test_a_turn_begins_with_all_that_was_said_before():
