@@ -89,5 +89,6 @@ def test_a_real_model_answers_a_chat_and_ends_by_itself(slotlab, lines):
 def test_who_cannot_serve_words_says_so_in_one_line(slotlab, lines, words, line):
     if "model=smollm2" in words:
         need_smollm2()
-    said = slotlab("workload=text", f"workload.path={lines({'prompt': 'hello'})}", *words)
+    path = [] if "workload.path" in words[0] else [f"workload.path={lines({'prompt': 'hello'})}"]
+    said = slotlab("workload=text", *path, *words)
     assert (said.code, said.err) == (2, f"slotlab: {line}\n")
