@@ -47,7 +47,7 @@ def _filled(bench: Bench, heads: tuple[int, int, int], blocks: int) -> tuple[tor
     per_row = -(-max(start + n for start, n in ROWS) // BLOCK_SIZE)
     order = (blocks - 1 - torch.randperm(len(ROWS) * per_row)).view(len(ROWS), per_row)
     rows = [Row([1] * n, start, own, None) for (start, n), own in zip(ROWS, order.tolist(), strict=True)]
-    batch = Batch.pack(rows, Limits(BLOCK_SIZE, blocks, 2, 1 << 30), bench.device)
+    batch = Batch.pack(rows, Limits(BLOCK_SIZE, blocks, 2, 1 << 30), bench.device, padding=3)
     cache = torch.full((2, blocks, BLOCK_SIZE, keys, dim), torch.nan, device=bench.device, dtype=bench.dtype)
     for (start, n), own in zip(ROWS, order.tolist(), strict=True):
         for at in range(start + n):

@@ -56,7 +56,7 @@ def replay(runner: ModelRunner, rows: list[Row]) -> Callable[[], torch.Tensor]:
     assert graphs is not None, "the runner has no graphs"
     key = graphs.choose(rows, 0, False)
     assert key is not None, f"there is no graph for {len(rows)} rows: {graphs.counts}"
-    parts = pack_rows(rows, runner.limits, square=graphs.tokens(key[0])).parts
+    parts = pack_rows(rows, runner.limits, square=key[0]).parts
     sent = torch.from_numpy(np.concatenate([part.ravel() for part in parts.values()])).to(runner.model.device)
     tables_SB = split(sent, parts)["tables_SB"]
     return torch.inference_mode()(lambda: graphs.replay(key, sent, tables_SB))

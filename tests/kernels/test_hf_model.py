@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 
 from slotlab import UserError
@@ -17,6 +18,7 @@ from slotlab_kernels import hf_load
 from slotlab_kernels.batch import Row
 from slotlab_kernels.hf_load import hf_max_context, load_hf
 from slotlab_kernels.hf_model import interface
+from slotlab_kernels.invariance import batch_dependence
 from slotlab_kernels.ops import choose_ops
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.sampling import GREEDY
@@ -24,7 +26,9 @@ from slotlab_kernels.shape import ModelFileError
 from slotlab_plugins.models.transformers import Transformers
 
 CPU = torch.device("cpu")
-parity = SimpleNamespace(**run_path(str(Path(__file__).parent / "make_parity.py")))
+parity, products = (
+    SimpleNamespace(**run_path(str(Path(__file__).parent / f"{name}.py"))) for name in ("make_parity", "products")
+)
 SIZES = {
     "vocab_size": 96,
     "hidden_size": 64,
@@ -94,6 +98,18 @@ def test_other_models_give_the_logits_of_the_model_alone(config: str, settings: 
     first = logits(runner, [Row(ids[:20], 0, [4, 9, 2], GREEDY)])
     last = logits(runner, [Row(ids[20:], 20, [4, 9, 2, 0, 7, 5], GREEDY), Row(ids[:3], 0, [1], None)])
     torch.testing.assert_close(torch.cat((first, last)), expected, atol=1e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))
+def test_a_library_that_rounds_by_the_number_of_rows_changes_nothing_and_one_that_does_by_place_is_found(
+    dtype: torch.dtype, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "Qwen3Config", head_dim=24)
+    runner = make_runner(tmp_path, dtype)
+    monkeypatch.setattr(F, "linear", products.by_rows)
+    assert batch_dependence(runner) is None
+    monkeypatch.setattr(F, "linear", products.by_place)
+    assert batch_dependence(runner) is not None
 
 
 @pytest.mark.parametrize("dtype", (torch.float32, torch.bfloat16))

@@ -25,7 +25,7 @@ def paged(pieces: list[Piece], block_size: int, kv_heads: int, dim: int, dtype: 
         for at in range(start + count):
             cache[:, mine[at // block_size], at % block_size] = held[:, at]
         rows.append(Row([0] * count, start, mine, None))
-    return Batch.pack(rows, Limits(block_size, cache.shape[1], 1, 10_000), CPU), cache
+    return Batch.pack(rows, Limits(block_size, cache.shape[1], 1, 10_000), CPU, padding=3), cache
 
 
 def dense(q: torch.Tensor, cache: torch.Tensor, batch: Batch, window: int) -> torch.Tensor:
@@ -134,7 +134,7 @@ def attention_reaches_past_2_to_the_31_elements(count: int) -> None:
     cache = far.transpose(0, 1)
     cache[:, 2] = randn(2, 16, 1, 16, dtype=torch.float16)
     cache[:, 1] = randn(2, 16, 1, 16, seed=1, dtype=torch.float16)
-    batch = Batch.pack([Row([0] * count, 20 - count, [2, 1], None)], Limits(16, 3, 1, 100), CPU)
+    batch = Batch.pack([Row([0] * count, 20 - count, [2, 1], None)], Limits(16, 3, 1, 100), CPU, padding=3)
     near = randn(len(batch.ids_T), 2, 16, dtype=torch.float16)
     q = far_apart((len(near), 2, 16), 2**31 // 7 + 2**10)
     q.copy_(near)
