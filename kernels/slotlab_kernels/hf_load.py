@@ -81,6 +81,8 @@ def _build(path: Path, config: Any, dtype: torch.dtype, dummy: bool) -> Any:
         raise ModelFileError(f"{path}: transformers cannot load it ({_line(error)})") from None
     for name in sorted(found["missing_keys"]):  # transformers fills them with random numbers
         raise ModelFileError(f"{path}: has no tensor {name}")
+    for name in sorted(found["unexpected_keys"]):  # and leaves these out
+        raise ModelFileError(f"{path}: tensor {name} is not known to {type(model).__name__}")
     return model
 
 

@@ -1,6 +1,7 @@
 """Text to token ids and back, from a Hugging Face folder or from the metadata of a GGUF file."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 import tokenizers
@@ -34,11 +35,11 @@ class Tokenizer:
         """The ids of a prompt, with the first and the last token that the model wants around it, if any."""
         return self._first + self._tokenizer.encode(text).ids + self._last
 
-    def encode_chat(self, messages: Sequence[tuple[str, str]]) -> list[int]:
-        """The ids of a conversation, (role, words) each, as the model's chat template writes it, special tokens and all."""
+    def encode_chat(self, messages: Sequence[tuple[str, str]], now: datetime) -> list[int]:
+        """The ids of a conversation, (role, words) each, as the model's chat template writes it at the time `now`."""
         if self._template is None:
             raise ModelFileError("the model has no chat template: its prompts must be plain words")
-        return self._tokenizer.encode(self._template.render(messages), add_special_tokens=False).ids
+        return self._tokenizer.encode(self._template.render(messages, now), add_special_tokens=False).ids
 
     def decode(self, ids: list[int]) -> str:
         """The text of ids, special tokens included; bytes that are no UTF-8 yet become the replacement character."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from slotlab import Arrival, Streams, UserError
@@ -68,12 +69,12 @@ class Texts:
         return id, block
 
 
-def encode(tokenizer: Any, text: Words, vocab: int) -> list[int]:
+def encode(tokenizer: Any, text: Words, vocab: int, now: datetime) -> list[int]:
     """The ids of a prompt in words, or of a chat. One that comes to nothing, or that the model cannot take, is an error."""
     from slotlab_kernels.shape import ModelFileError
 
     try:
-        ids: list[int] = tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text)
+        ids: list[int] = tokenizer.encode(text) if isinstance(text, str) else tokenizer.encode_chat(text, now)
     except ModelFileError as error:
         raise UserError(f"workload: {error}") from None
     prompt = f"{text!r:.80}"

@@ -176,6 +176,16 @@ def test_missing_and_truncated_weights_are_named(tmp_path: Path) -> None:
         load_hf(tmp_path, CPU, torch.float32)
 
 
+def test_a_tensor_that_the_model_has_no_place_for_is_named(tmp_path: Path) -> None:
+    """Transformers warns, and computes without it."""
+    pytest.importorskip("transformers")
+    parity.write_model(tmp_path, "qwen3")
+    path, name = tmp_path / "model.safetensors", "model.layers.1.mlp.up_proj.weight_scale"
+    save_file(load_file(path) | {name: torch.ones(1)}, path, metadata={"format": "pt"})
+    with pytest.raises(ModelFileError, match=f"{tmp_path}: tensor {name} is not known to Qwen3ForCausalLM"):
+        load_hf(tmp_path, CPU, torch.float32)
+
+
 def test_random_weights_and_limits_need_the_config_alone(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     (tmp_path / "config.json").write_text(json.dumps(parity.TINY))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -100,12 +101,12 @@ class Paged(Engine):
     def open(self, model: Model) -> Mapping[str, str]:
         from slotlab_kernels.roofline import costs, measure_peaks
 
-        self._model = model
+        self._model, self._opened = model, datetime.now()  # the time that chat templates see
         self._runner, facts = open_runner(self, model)
         shape, device, dtype = self._runner.model.shape, self._runner.model.device, self._runner.model.dtype
         self._costs, self._peaks = costs(shape, dtype), measure_peaks(device, dtype)
         self._overlaps = self.overlaps(device)
-        return {**facts, "peak": str(self._peaks)}
+        return {**facts, "peak": str(self._peaks), "date": f"{self._opened:%Y-%m-%d}"}
 
     def clock(self) -> WallClock:
         return WallClock()
@@ -118,7 +119,7 @@ class Paged(Engine):
             self._end_ids = tokenizer.end_ids & set(range(vocab))
             if not self._end_ids:
                 raise UserError("workload: the model names no token that ends a text, so its answers would never end")
-            self._words |= {text: encode(tokenizer, text, vocab) for text in words - self._words.keys()}
+            self._words |= {text: encode(tokenizer, text, vocab, self._opened) for text in words - self._words.keys()}
         return [a if a.text is None else replace(a, prompt_tokens=len(self._words[a.text])) for a in arrivals]
 
     def begin(self, arrivals: Sequence[Arrival], streams: Streams) -> None:
