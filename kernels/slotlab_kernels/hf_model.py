@@ -113,4 +113,4 @@ class HFModel:
 
 
 def _multiply(layer: torch.nn.Linear, x: torch.Tensor) -> torch.Tensor:
-    return torch_ops.linear(x.flatten(0, -2), layer.weight, layer.bias).view(*x.shape[:-1], -1)
+    return torch_ops.linear(x.flatten(0, -2), layer.weight, layer.bias).view(*x.shape[:-1], layer.out_features)
