@@ -30,6 +30,12 @@ ENVIRONMENT = {  # defaults: the user's own settings win
 }
 PROBE_SECONDS = 2.0
 HALF_MADE = "{path} was left half made by an interrupted first run ({cause}), and no run is in it: delete it, and run again"
+REMEDIES = {  # by what an error says
+    "out-of-date database schema": "another version of MLflow wrote it; copy the file, then run: mlflow db upgrade {uri}",
+    "Invalid Host header": "the server answers to other names only: start it with --allowed-hosts and the name in tracking.uri",
+    "error code 401": "set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
+    "error code 403": "the server knows you and lets you not: ask its owner for the right to edit, or choose tracking.experiment",
+}
 DESCRIPTION = (
     "Throughput-latency curves by slotlab. One run is one curve: the step of a metric is the index of the load point, "
     "latencies are in seconds. The view *slotlab curves* draws the latencies over `output_throughput` (tokens/s)."
@@ -97,10 +103,8 @@ def guard(task: str, uri: str) -> Iterator[None]:
     except TrackingError:
         raise
     except Exception as error:  # MLflow lets sqlalchemy, alembic, requests and OS errors through
-        advice = "tracking.kind=none works without MLflow"
-        if "out-of-date database schema" in str(error):
-            advice = f"another version of MLflow wrote it; copy the file, then run: mlflow db upgrade {uri}"
-        raise TrackingError(f"MLflow at {shown(uri)} could not {task}: {first_line(error)} ({advice})") from error
+        advice = next((cure for sign, cure in REMEDIES.items() if sign in str(error)), "tracking.kind=none works without MLflow")
+        raise TrackingError(f"MLflow at {shown(uri)} could not {task}: {first_line(error)} ({advice.format(uri=uri)})") from error
 
 
 def _create(client: "MlflowClient", uri: str, name: str) -> "Experiment":
