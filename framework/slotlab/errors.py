@@ -5,9 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
+
+from slotlab.names import shown
+
+CHARS = 1000  # of what somebody else's code has to say
+STOPS = ("KeyboardInterrupt", "Terminated", "Stopped")  # what a signal raises
 
 
 class UserError(ValueError):
@@ -34,6 +39,27 @@ def nearest(name: str, allowed: Iterable[str]) -> str:
     names = sorted(set(allowed))
     close = difflib.get_close_matches(name, names, n=2)
     return (f"did you mean {' or '.join(close)}? " if close else "") + f"there is: {', '.join(names) or 'nothing'}"
+
+
+def told(thing: object) -> str:
+    """Somebody else's `thing` in one line, whatever its own methods do: an exception as `Kind: message`, all else as its repr."""
+    try:
+        text = f"{type(thing).__name__}: {thing}" if isinstance(thing, BaseException) else repr(thing)
+    except BaseException:
+        name = object.__repr__(thing)[1:].partition(" object at ")[0]  # asks nothing of it
+        text = f"{name}, which raises when it is printed"
+    return shown(" ".join(text.split()))[:CHARS]
+
+
+@contextmanager
+def guarded(report: Callable[[str], None]) -> Iterator[None]:
+    """Whatever somebody else's code raises in the block is reported in one line and goes no further, but for a signal."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ in STOPS:
+            raise
+        report(told(error))
 
 
 def culprit(trace: TracebackType | None, plugins: Iterable[object]) -> tuple[object, str] | None:

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from slotlab import Policy, Predictor, hookimpl
+from slotlab.lab import installed as source
 from slotlab.lab import plugins as host
 from slotlab.lab.offers import check_offer
 
@@ -117,17 +118,17 @@ def test_two_distributions_that_claim_one_plugin_name_are_both_named(monkeypatch
     def point(dist: str) -> Any:
         return SimpleNamespace(name="fair", value="fair", dist=SimpleNamespace(name=dist, version="1"), load=None)
 
-    monkeypatch.setattr(host, "entry_points", lambda group: [point("slotlab-a"), point("slotlab-b")])
+    monkeypatch.setattr(source, "entry_points", lambda group: [point("slotlab-a"), point("slotlab-b")])
     (broken,) = host.Plugins().broken
     assert broken.error == "the plugin name fair is claimed by slotlab-a and slotlab-b: uninstall all but one"
 
 
 def test_third_parties_cannot_take_a_name_from_the_built_ins(monkeypatch):
     """Whatever the order of the entry points (hydra#2453: the last writer wins in silence)."""
-    builtin = next(iter(host.entry_points(group="slotlab")))
+    builtin = next(iter(source.entry_points(group="slotlab")))
     module = SimpleNamespace(slotlab_policies=hookimpl(lambda: {"sjf": OkPolicy}))
     theirs = SimpleNamespace(name="a_first", value="x", dist=SimpleNamespace(name="slotlab-x", version="3"), load=lambda: module)
-    monkeypatch.setattr(host, "entry_points", lambda group: [theirs, builtin])
+    monkeypatch.setattr(source, "entry_points", lambda group: [theirs, builtin])
     found = host.Plugins()
     assert found.choices["policy", "sjf"].plugin == "builtin"
     assert [choice.version for choice in found.broken] == ["3"]

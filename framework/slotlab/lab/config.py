@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import reduce
@@ -121,3 +122,12 @@ def flatten(value: Any, *way: str) -> dict[str, Any]:
     for key, child in value.items():
         flat |= flatten(child, *way, str(key))
     return flat
+
+
+def literal(value: Any) -> Any:
+    """A plain value as OmegaConf reads it back: `${` in a string begins no interpolation."""
+    if isinstance(value, dict):
+        return {key: literal(child) for key, child in value.items()}
+    if isinstance(value, list):
+        return [literal(child) for child in value]
+    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", value) if isinstance(value, str) else value

@@ -7,12 +7,12 @@ from typing import Any
 
 from hydra.core.config_store import ConfigStore
 
-from slotlab.lab.config import conf_dir
+from slotlab.lab.config import conf_dir, literal
 from slotlab.lab.plugins import GROUPS, plugins
 
 USAGE = """slotlab [GROUP=CHOICE ...] [OPTION=VALUE ...]    run; several values and -m: a sweep
 slotlab experiment=NAME                         a named sweep
-slotlab plugins [--json]                        all choices, and what is broken
+slotlab plugins [--json] [--strict]             all choices, and what is broken; --strict: then the exit code is 1
 slotlab rerun RUN [GROUP=CHOICE ...] [--lossy]  the requests of a run again, under its composition but for what is asked
 slotlab compare RUN RUN [RUN ...] [--floor RUN] what differs beyond the noise; RUN: the folder of a run, or of a sweep
 slotlab export RUN --format F [--out DIR]       a run's tables as csv, json or parquet
@@ -34,6 +34,6 @@ def offer_help() -> None:
         for path in sorted(Path(conf_dir(), group).glob("*.yaml")):
             notes = [line[2:] for line in path.read_text().splitlines() if line.startswith("# ") and "@package" not in line]
             lines.append(f"    {path.stem:<18} {notes[0] if notes else ''}")
-    text = "\n".join(lines).replace("$", "$$") + "\n\nOptions of this composition:\n$CONFIG\n"
+    text = literal("\n".join(lines).replace("$", "$$")) + "\n\nOptions of this composition:\n$CONFIG\n"
     node: dict[str, Any] = {"app_name": "slotlab", "header": "", "footer": "", "template": text}
     ConfigStore.instance().store(group="hydra/help", name="slotlab", node=node, provider="slotlab")

@@ -10,15 +10,15 @@ from slotlab.lab.plugins import plugins
 
 
 def show_plugins(words: list[str]) -> int:
-    """`slotlab plugins`: everything that can be chosen, and what cannot and why."""
-    if words not in ([], ["--json"]):
-        raise UserError(f"plugins {' '.join(words)}: the only option is --json")
+    """`slotlab plugins [--json] [--strict]`: the listing; then 1 if `--strict` and any is broken, else 0."""
+    if set(words) - {"--json", "--strict"} or len(words) > len(set(words)):
+        raise UserError(f"plugins {' '.join(words)}: the options are --json and --strict, each once")
     rows = [asdict(choice) for choice in plugins().everything()]
-    if words:
+    if "--json" in words:
         print(json.dumps(rows, indent=1))
-        return 0
-    from slotlab.lab.report import print_table
+    else:
+        from slotlab.lab.report import print_table
 
-    shown = [{**row, "summary": (row["error"] and f"BROKEN: {row['error']}") or row["summary"]} for row in rows]
-    print_table("", ["group", "name", "plugin", "version", "where", "summary"], shown)
-    return 0
+        shown = [{**row, "summary": (row["error"] and f"BROKEN: {row['error']}") or row["summary"]} for row in rows]
+        print_table("", ["group", "name", "plugin", "version", "where", "summary"], shown)
+    return 1 if "--strict" in words and plugins().broken else 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,9 +18,12 @@ from hydra.core.config_store import ConfigStore
 
 from slotlab import hooks
 from slotlab.engine import Engine, Model
-from slotlab.errors import UserError
+from slotlab.errors import UserError, guarded, told
 from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption
+from slotlab.lab.config import conf_dir
+from slotlab.lab.installed import installed
 from slotlab.lab.offers import check_offer, summary, where
+from slotlab.names import shown
 from slotlab.workload import Load, Workload
 
 GROUPS: dict[str, tuple[str, type]] = {
@@ -36,6 +38,7 @@ GROUPS: dict[str, tuple[str, type]] = {
     "slotlab_models": ("model", Model),
     "slotlab_engines": ("engine", Engine),
 }
+MAX_OFFERS = 1000  # of one hook: a mapping may have no end
 
 
 @dataclass(frozen=True)
@@ -55,81 +58,79 @@ class Plugins:
     """The installed plugins. One that is broken is listed with its reason; it never stops the program."""
 
     def __init__(self) -> None:
-        self.manager = pluggy.PluginManager(hooks.PROJECT)
-        self.manager.add_hookspecs(hooks)
         self.choices: dict[tuple[str, str], Choice] = {}
         self.broken: list[Choice] = []
         self._versions: dict[str, str] = {}
         disabled = {name.strip() for name in os.environ.get("SLOTLAB_DISABLE_PLUGINS", "").split(",")}
-        for point in self._entry_points():
-            version = point.dist.version if point.dist else ""
-            if point.name not in disabled:
-                self._load(point.name, version, point.value, point.load)
+        for point in installed():
+            if point.error:
+                self._refuse(point.name, point.version, point.value, point.error)
+            elif point.name not in disabled:
+                self._load(point.name, point.version, point.value, point.load)
         for path in filter(None, os.environ.get("SLOTLAB_PLUGIN_FILES", "").split(os.pathsep)):
             file = Path(path)
             if not file.is_file():
                 raise UserError(f"SLOTLAB_PLUGIN_FILES={path}: no such file")
             if file.stem not in disabled:
-                self._load(file.stem, "", str(file), lambda file=file: load_file(file))
+                self._load(file.stem, "", str(file), partial(load_file, file))
 
-    def _entry_points(self) -> Iterator[EntryPoint]:
-        """Built-in plugins first, so that nobody can take their names; of several of one name, none."""
-        found = sorted(entry_points(group=hooks.PROJECT), key=lambda point: (point.name != "builtin", point.name))
-        for name, count in Counter(point.name for point in found).items():
-            owners = sorted(f"{point.dist.name}" for point in found if point.name == name and point.dist)
-            if count > 1 and len(set(owners)) > 1:
-                self._refuse(name, "", "", f"the plugin name {name} is claimed by {' and '.join(owners)}: uninstall all but one")
-            else:
-                yield next(point for point in found if point.name == name)
-
-    def _load(self, plugin: str, version: str, place: str, load: Any) -> None:
-        if self.manager.has_plugin(plugin):
+    def _load(self, plugin: str, version: str, place: str, load: Callable[[], object]) -> None:
+        if plugin in self._versions:
             self._refuse(plugin, version, place, f"the plugin name {plugin} is taken: rename one of the two")
             return
-        try:
-            module = load()
-            self.manager.register(module, name=plugin)
-            self.manager.check_pending()
-        except (Exception, SystemExit) as error:  # somebody else's bug must not take the whole lab down
-            if self.manager.has_plugin(plugin):
-                self.manager.unregister(name=plugin)
-            self._refuse(plugin, version, place, f"{type(error).__name__}: {error}")
+        found = None
+        with guarded(lambda reason: self._refuse(plugin, version, place, reason)):
+            found = hooks_of(plugin, load())
+        if found is None:
             return
         self._versions[plugin] = version
-        hooks_found = [caller for caller in self.manager.get_hookcallers(module) or [] if caller.has_spec()]
-        if not hooks_found:
+        if not found:
             self._refuse(plugin, version, place, "offers nothing: write `@hookimpl` above `def slotlab_policies():`")
-        for caller in hooks_found:
-            for impl in caller.get_hookimpls():
-                if impl.plugin is module:
-                    self._announce(plugin, caller.name, impl.function)
+        for hook, function in found:
+            self._announce(plugin, hook, function)
 
-    def _announce(self, plugin: str, hook: str, function: Any) -> None:
+    def _announce(self, plugin: str, hook: str, function: Callable[[], object]) -> None:
         """Take over what one hook of one plugin returns."""
-        group, base = GROUPS[hook]
-        place = f"{function.__module__}:{function.__name__}"
-        try:
-            offers = function()
-        except (Exception, SystemExit) as error:
-            self._refuse(plugin, self._versions[plugin], place, f"{hook} raised {type(error).__name__}: {error}", group)
-            return
-        if not isinstance(offers, Mapping):
-            reason = f"{hook} must return {{name: class or instance}}, and returned {offers!r}"
-            self._refuse(plugin, self._versions[plugin], place, reason, group)
-            return
-        for name, node in offers.items():
+        version, place, offers = self._versions[plugin], plugin, list[tuple[object, object]]()
+        with guarded(lambda reason: self._refuse(plugin, version, place, f"{hook} raised {reason}", GROUPS[hook][0])):
+            place = f"{function.__module__}:{function.__name__}"
+            answer = function()
+            refusal = None
+            if not isinstance(answer, Mapping):
+                refusal = f"{hook} must return {{name: class or instance}}, and returned {told(answer)}"
+            elif len(found := [(name, node) for name, node in islice(answer.items(), MAX_OFFERS + 1)]) > MAX_OFFERS:
+                refusal = f"{hook} must return at most {MAX_OFFERS} choices"
+            else:
+                offers = found
+            if refusal:
+                self._refuse(plugin, version, place, refusal, GROUPS[hook][0])
+        for name, node in offers:
+            self._take(plugin, hook, place, name, node)
+
+    def _take(self, plugin: str, hook: str, place: str, name: object, node: Any) -> None:
+        """Make one offer a choice, or list why it cannot be one."""
+        (group, base), version = GROUPS[hook], self._versions[plugin]
+
+        def refuse(reason: str) -> None:
+            self._refuse(plugin, version, place, reason, group, name if isinstance(name, str) else told(name))
+
+        with guarded(refuse):
+            place = where(node)
             refusal = check_offer(name, node, base)
-            if refusal is None and (taken := self.choices.get((group, name))):
+            if refusal is None and Path(conf_dir(), group, f"{name}.yaml").exists():
+                refusal = f"{group} {name} is the name of a preset, conf/{group}/{name}.yaml: choose another"
+            if refusal is None and (taken := self.choices.get((group, str(name)))):
                 refusal = f"{group} {name} is offered by both {taken.plugin} and {plugin}"
             if refusal:
-                self._refuse(plugin, self._versions[plugin], where(node), refusal, group, str(name))
-                continue
-            self.choices[group, name] = Choice(group, name, plugin, self._versions[plugin], where(node), summary(node))
+                refuse(refusal)
+                return
+            choice = Choice(group, str(name), plugin, version, place, summary(node))
             package = f"modifier.{name}" if base is Modifier else group  # of modifiers there may be several
-            ConfigStore.instance().store(group=group, name=name, node=node, package=package, provider=plugin)
+            ConfigStore.instance().store(group=group, name=choice.name, node=node, package=package, provider=plugin)
+            self.choices[group, choice.name] = choice
 
     def _refuse(self, plugin: str, version: str, place: str, reason: str, group: str = "", name: str = "") -> None:
-        self.broken.append(Choice(group, name, plugin, version, place, "", " ".join(reason.split())))
+        self.broken.append(Choice(*map(shown, (group, name, plugin, version, place, "", " ".join(reason.split())))))
 
     def names(self, group: str) -> list[str]:
         """The choices of a group."""
@@ -145,6 +146,16 @@ class Plugins:
         return dict(self._versions)
 
 
+def hooks_of(plugin: str, module: object) -> list[tuple[str, Callable[[], object]]]:
+    """The hooks that a plugin implements, by name. In a manager of its own: no plugin meets what another did."""
+    manager = pluggy.PluginManager(hooks.PROJECT)
+    manager.add_hookspecs(hooks)
+    manager.register(module, name=plugin)
+    manager.check_pending()
+    callers = [caller for caller in manager.get_hookcallers(module) or [] if caller.has_spec()]
+    return [(caller.name, impl.function) for caller in callers for impl in caller.get_hookimpls()]
+
+
 def load_file(path: Path) -> ModuleType:
     """A plugin that is just a file: try an idea before making a package of it."""
     name = f"slotlab_plugin_{path.stem}"  # never the name of a module that somebody else imports
@@ -152,7 +163,11 @@ def load_file(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise UserError(f"{path}: not a Python file")
     module = sys.modules[name] = module_from_spec(spec)
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]  # half of it is there
+        raise
     return module
 
 

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from slotlab.errors import UserError
 from slotlab.lab.app import run_app
-from slotlab.lab.config import SCIENCE, conf_dir
+from slotlab.lab.config import SCIENCE, conf_dir, literal
 from slotlab.lab.plugins import GROUPS
 from slotlab.reading import must_have, read_object, read_objects, read_yaml
 from slotlab.record.arrivals import LOST
@@ -80,12 +80,3 @@ def chosen(entry: Any, choices: Mapping[str, Any]) -> Any:
     """An entry of the list of defaults, with another choice if it is of a group in `choices`."""
     group = next(iter(entry)) if isinstance(entry, dict) else ""
     return {group: choices[group]} if group in choices else entry
-
-
-def literal(value: Any) -> Any:
-    """A plain value as OmegaConf reads it back: `${` in a string begins no interpolation."""
-    if isinstance(value, dict):
-        return {key: literal(child) for key, child in value.items()}
-    if isinstance(value, list):
-        return [literal(child) for child in value]
-    return re.sub(r"(\\*)\$\{", lambda found: 2 * found[1] + r"\${", value) if isinstance(value, str) else value
