@@ -95,7 +95,7 @@ class Engine:
     def open(self, model: Model) -> Mapping[str, str]:
         """Load, size the pool, warm up. Returns facts for the record: the device, which implementations run, the weights.
 
-        What is named `warning` is printed on a line of its own.
+        A fact named `remark.KEY` changes the meaning of results: it is kept, shown and compared as such.
         """
         return {}
 

@@ -57,7 +57,10 @@ class Workload:
         raise NotImplementedError
 
     def facts(self) -> Mapping[str, str]:
-        """What the last draw showed that the record should say: which rows of a file were left out, and why."""
+        """What the last draw showed that the record should say: which rows of a file were left out, and why.
+
+        A fact named `remark.KEY` changes the meaning of results, as in `Engine.open`.
+        """
         return {}
 
 

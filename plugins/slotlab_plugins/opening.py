@@ -89,8 +89,20 @@ def facts(engine: Paged, runner: ModelRunner, device: torch.device, ops: Ops) ->
         "graphs": "decode" if runner.graphs else "none",
         "overlap": "one step in flight" if engine.overlaps(device) else "none",
         **{f"op.{op}": name for op, name in runner.ops.names.items() if foreign is None or op in foreign},
-        **{f"ops.{name}": remark for name, remark in ops.remarks.items()},
+        **fallbacks(engine, ops),
     }
+
+
+def fallbacks(engine: Paged, ops: Ops) -> dict[str, str]:
+    """What the kernels had to remark, and whether an op runs in place of a faster one that cannot run here."""
+    from slotlab_kernels.ops import IMPLEMENTATIONS
+
+    order = [*IMPLEMENTATIONS]
+    last = max((order.index(name.split()[0]) for op, name in ops.names.items() if op not in engine.ops), default=-1)
+    faster = [name for name in ops.remarks if order.index(name.split()[0]) <= last]
+    missing = [f"{name} {why}" for name in faster if (why := ops.remarks[name]).startswith("cannot run here")]
+    told = {f"ops.{name}": remark for name, remark in ops.remarks.items()}
+    return told | ({"remark.fallback_ops": f"slower ops run, for {'; '.join(missing)}"} if missing else {})
 
 
 def invariance(engine: Paged, runner: ModelRunner, differs: str | None) -> dict[str, str]:
@@ -101,4 +113,4 @@ def invariance(engine: Paged, runner: ModelRunner, differs: str | None) -> dict[
         foreign = hasattr(runner.model, "ops")  # what its own layers do is known from the trial alone
         return {"deterministic": "the batches tried at the start" if foreign else "any batch"}
     why = f"computed {differs}, a request's logits or K and V are other bytes than alone"
-    return {"deterministic": "equal batches only", "warning": f"tokens may depend on the policy here: {why}"}
+    return {"deterministic": "equal batches only", "remark.not_deterministic": f"tokens may depend on the policy here: {why}"}

@@ -74,3 +74,16 @@ print(",".join(sorted(heavy & set(sys.modules))))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == ""
+
+
+def test_any_module_of_the_framework_can_be_the_first_one_imported():
+    """A plugin may begin with `from slotlab.engine import Engine`."""
+    names = sorted(f"slotlab.{path.stem}" for path in (ROOT / "framework" / "slotlab").glob("[a-z]*.py"))
+    code = f"""
+import sys, importlib
+for name in {names}:
+    for old in [old for old in sys.modules if old.split(".")[0] == "slotlab"]:
+        del sys.modules[old]
+    importlib.import_module(name)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

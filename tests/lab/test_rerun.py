@@ -109,7 +109,7 @@ def test_a_record_without_its_arrivals_is_refused_unless_loss_is_accepted(slotla
     assert "it has no arrivals.parquet, so words, shared prefixes, sessions" in refused.err and "--lossy" in refused.err
     again = slotlab("rerun", str(first.folder), "--lossy")
     assert again.code == 0, again.err
-    assert "lost words, shared prefixes, sessions" in again.out
+    assert "served without words, shared prefixes, sessions" in again.out
     same = ["id", "scheduled_arrival", "prompt_tokens", "output_tokens", "max_tokens", "tenant", "priority"]
     pd.testing.assert_frame_equal(requests(first.folder)[same], requests(again.folder)[same])
     meta = json.loads((again.folder / "meta.json").read_text())

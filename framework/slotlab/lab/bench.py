@@ -72,14 +72,11 @@ class Bench:
         scheduler.log_decisions = self.lab.record.decisions
         self.run(scheduler, point, repeat, arrivals, recorder, self.lab.load.max_seconds or math.inf)
         if refused := Counter(req.reason for req in recorder.states if req.status is Status.REJECTED):
-            recorder.remarks.append(f"{refused.total()} requests rejected: {refused.most_common(1)[0][0]}")
+            recorder.remarks["rejected"] = f"{refused.total()} requests rejected: {refused.most_common(1)[0][0]}"
         if len(arrivals) > 1 and scheduler.books.waiting.indifferent and type(new.policy).key is not Policy.key:
-            recorder.remarks.append("all keys are equal: the policy acts as fcfs")
-        recorder.remarks += (f"without engine.{name} the policy acts as fcfs" for name in self._lacking(new.policy))
-
-    def _lacking(self, policy: Policy) -> list[str]:
-        """Options of the engine that `policy` needs, and that are off."""
-        return [name for name in policy.uses if not getattr(self.lab.engine, name, None)]
+            recorder.remarks["acts_as_fcfs"] = "all keys are equal: the policy acts as fcfs"
+        if recorder.ended_early:
+            recorder.remarks["ended_early"] = f"point {recorder.point} ended at load.max_seconds={self.lab.load.max_seconds}"
 
     def run(
         self,

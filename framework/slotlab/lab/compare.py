@@ -38,6 +38,7 @@ def compare_runs(words: list[str]) -> int:
     noise = noise_floor(base, runs, floor)
     for run in runs[1:]:
         tell_other_arithmetic(base, run)
+        tell_remarks(base, run)
         show(base, run, noise)
     return 0
 
@@ -106,6 +107,13 @@ def tell_other_arithmetic(base: Finished, run: Finished) -> None:
     if said:
         line = f"{run.name} against {base.name}: tokens may differ by rounding, for the runs computed otherwise: {said}"
         console.print(line)
+
+
+def tell_remarks(base: Finished, run: Finished) -> None:
+    """Says what changes the meaning of one of them only."""
+    for one, other in ((base, run), (run, base)):
+        for key in (key for key, sentence in one.remarks.items() if other.remarks.get(key) != sentence):
+            console.print(f"{run.name} against {base.name}: of {one.folder} alone: {one.remarks[key]}")
 
 
 def slo_of(run: Finished) -> dict[str, Any]:

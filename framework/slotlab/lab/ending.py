@@ -13,6 +13,7 @@ from slotlab import signals
 from slotlab.errors import UserError
 from slotlab.lab.facts import peak_mib
 from slotlab.lab.folder import stamp, write_curve, write_json
+from slotlab.lab.remarks import add, full_name
 from slotlab.lab.report import print_cost
 from slotlab.tracking import TrackingError
 from slotlab.writing import write_text
@@ -53,6 +54,7 @@ class Ending:
                 run.lab.engine.close()
             finally:
                 run.tracking.finish(self.status, run.scalars(), run.rows, run.place.folder)
+                run.tracking.remark(run.meta["remarks"], run.meta["name"])
                 self._mark()
 
     def at_once(self) -> None:
@@ -88,6 +90,9 @@ class Ending:
         """Write how it ended. A file that is there can be overwritten even where no new one can be written."""
         run, path = self.run, self.run.place.folder / "meta.json"
         run.meta |= {"status": self.status, "ended": stamp()}
+        if self.status != "FINISHED" and len(run.rows) < len(run.points):
+            add(run.meta["remarks"], "ended_early", f"ended after {len(run.rows)} of {len(run.points)} load points")
+        run.meta["name"] = full_name(run.place.name, run.meta["remarks"], run.recorders)
         if run.tracking.refusal:
             run.meta["untracked"] = run.tracking.refusal
         run.meta |= {"wall_s": round(perf_counter() - run.began, 3), "peak_mib": peak_mib()}

@@ -44,12 +44,12 @@ def print_curve(run: Run) -> None:
 
 
 def print_facts(run: Run) -> None:
-    """What executes the plans (the device, the weights, which implementation of each op), and what a trace's rows became."""
+    """What executes the plans (device, weights, implementation of each op), what a trace's rows became, and the remarks."""
     for facts in (run.meta["engine"], run.meta["workload"]):
-        if told := [f"{name} {value}" for name, value in facts.items() if name != "warning"]:
-            console.print(f"{run.place.name}: " + ", ".join(told))
-        if "warning" in facts:
-            console.print(f"{run.place.name}: warning: {facts['warning']}", style="yellow")
+        if facts:
+            console.print(f"{run.place.name}: " + ", ".join(f"{name} {value}" for name, value in facts.items()))
+    for sentence in run.meta["remarks"].values():
+        console.print(f"{run.place.name}: {sentence}", style="yellow")
 
 
 def print_cost(run: Run) -> None:

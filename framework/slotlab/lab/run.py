@@ -20,6 +20,7 @@ from slotlab.lab.ending import Ending
 from slotlab.lab.facts import facts
 from slotlab.lab.folder import make_folder, stamp, write_json
 from slotlab.lab.progress import Progress
+from slotlab.lab.remarks import PREFIX, add, composed, split
 from slotlab.lab.report import print_curve, print_facts
 from slotlab.lab.tracked import TrackedRun
 from slotlab.record.recorder import Recorder
@@ -90,12 +91,12 @@ class Run:
         self.tracking.open(lab.tracking, place.experiment, place.cwd)
         signals.check()
         lab.engine.caps(lab.batching.max_num_seqs, lab.batching.max_num_batched_tokens)
-        self.meta["engine"] = dict(lab.engine.open(lab.model))
+        self.meta["engine"] = self._told(lab.engine.open(lab.model))
         signals.check()
         self.bench = bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
         self.arrivals = arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]
         write_table(arrivals_table(arrivals), place.folder / "arrivals.parquet")
-        self.meta |= {"workload": dict(lab.workload.facts()), "workload_digest": digest(arrivals)}
+        self.meta |= {"workload": self._told(lab.workload.facts()), "workload_digest": digest(arrivals)}
         if len(arrivals) > 1 and arrivals[0] == arrivals[1]:
             self.meta["workload"]["repeats"] = "the same requests each time: their spread is the engine's noise alone"
         self.meta["weights"] = {arrival.tenant: arrival.weight for some in arrivals for arrival in some}
@@ -134,8 +135,7 @@ class Run:
                 recorder = bench.recorder(index, repeat, some, progress.advance)
                 self.recorders.append(recorder)
                 bench.serve(point, repeat, some, recorder)
-                for remark in recorder.remarks:
-                    progress.remark(remark)
+                self._remark(recorder.remarks, progress)
                 requests, steps = frames(recorder)
                 figures.append(repeat_figures(bench, point, repeat, some, requests, steps))
                 tables.append(requests)
@@ -144,13 +144,24 @@ class Run:
                 if enough(figures):
                     break
         if note := self.lab.load.remark(figures):
-            progress.remark(f"point {index}: {note}")
+            self._remark({"load": f"point {index}: {note}"}, progress)
         label = {"point": index, "rate": point.rate, "concurrency": point.concurrency, "ended_early": early or None}
         row: dict[str, Any] = {name: value for name, value in label.items() if value is not None}
         if point.rate is not None:
             row["verdict"] = verdict(pd.concat(tables))
         self.rows.append({**row, "repeats": len(figures), **aggregate(figures)})
         progress.point(self.rows[-1])
+
+    def _told(self, facts: Mapping[str, str]) -> dict[str, str]:
+        """Facts, once the remarks among them are taken out."""
+        plain, remarks = split(facts)
+        self.meta["remarks"] |= remarks
+        return plain
+
+    def _remark(self, remarks: Mapping[str, str], progress: Progress) -> None:
+        for key, sentence in remarks.items():
+            add(self.meta["remarks"], key, sentence)
+            progress.remark(sentence)
 
     def scalars(self) -> dict[str, float]:
         """One number each for the whole curve."""
@@ -168,6 +179,7 @@ class Run:
             "choices": dict(self.place.choices),
             "plugins": dict(self.place.plugins),
             "oracle": lab.predictor.oracle,
+            "remarks": composed(lab),
             "time_unit": lab.engine.time_unit,
             "real": lab.engine.real,  # whose runs have noise
             "own_times": bool(lab.workload.own_times),
@@ -192,6 +204,7 @@ class Run:
             **{f"plugin.{name}": version for name, version in place.plugins.items()},
             **{f"engine.{name}": value for name, value in meta["engine"].items()},
             **{f"workload.{name}": value for name, value in meta["workload"].items()},
+            **{PREFIX + key: sentence for key, sentence in meta["remarks"].items()},
             **meta["facts"],
         }
         params = {**flatten(science(self.cfg)), **place.choices}  # a choice without options is its name, not `{}`

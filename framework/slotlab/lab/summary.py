@@ -14,6 +14,7 @@ import pandas as pd
 from slotlab.errors import UserError
 from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
+from slotlab.lab.remarks import mark
 from slotlab.lab.report import print_table
 from slotlab.reading import must_have, read_object, read_objects
 from slotlab.record.charts import draw_curves, draw_slots
@@ -46,6 +47,11 @@ class Finished:
     def name(self) -> str:
         """As in MLflow."""
         return str(self.meta["name"])
+
+    @property
+    def remarks(self) -> dict[str, str]:
+        """What changes the meaning of its figures."""
+        return dict(self.meta.get("remarks", {}))
 
     def loads(self) -> list[tuple[Any, Any]]:
         """Its load points."""
@@ -80,7 +86,7 @@ def summarise(folder: Path, experiment: str, runs: Sequence[Path]) -> None:
 
 def table_rows(run: Finished) -> list[Row]:
     """One row per load point; with several tenants also the smallest one's figures and its share of the tokens."""
-    rows = []
+    rows, remarks = [], {"remarks": ", ".join(map(mark, run.remarks))} if run.remarks else {}
     for point in run.curve:
         load = point.get("rate", point.get("concurrency", 0))
         row = {"load": load, "run": run.name, "tokens/s": point.get("output_throughput")}
@@ -97,7 +103,7 @@ def table_rows(run: Finished) -> list[Row]:
         else:
             for key, name in (("makespan", "makespan"), ("slot_utilisation", "slot use"), ("batch_efficiency", "batch eff.")):
                 row[name] = point.get(key)
-        rows.append(row)
+        rows.append(row | remarks)
     return rows
 
 

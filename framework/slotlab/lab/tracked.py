@@ -51,6 +51,11 @@ class TrackedRun:
         if link := self.tracker.link():
             console.print(f"mlflow: {link}")
 
+    def remark(self, remarks: Mapping[str, str], name: str) -> None:
+        """Send what turned out while the run went on, and the name that it has since."""
+        if self.run_id:
+            self._try(lambda: self.tracker.remark(remarks, name))
+
     def kill(self) -> None:
         """Have the run ended by what this process becomes: it may hold the database's lock, and may not wait."""
         if self.run_id and self.tracker.uri:

@@ -33,7 +33,7 @@ class Recorder:
         self.steps: list[Row] = []  # one per plan, with arrays where a plan had several steps
         self.hosts: list[Row] = []
         self.decisions: list[Row] = []  # who got no token, and why, if the scheduler says so; one per plan and request
-        self.remarks: list[str] = []  # what the user should know about this point
+        self.remarks: dict[str, str] = {}  # what changes the meaning of this point, by a short key
         self.ended_early = False  # at the load's `max_seconds`
         self.count = self.latest = 0
         self.under_way: deque[tuple[Row, list[RequestState], float]] = deque()  # with whom they serve, and when they were planned

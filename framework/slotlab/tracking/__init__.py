@@ -88,6 +88,9 @@ class Tracker(Protocol):
         curve: one row per load point, for the table `curve.json`. artifacts: a folder to upload, before the table.
         """
 
+    def remark(self, remarks: Mapping[str, str], name: str) -> None:
+        """Tag the run, also one that has ended, with `remark.KEY` = a sentence each, and call it `name`."""
+
     def link(self) -> str | None:
         """The run's page, if a server shows it."""
 
@@ -116,6 +119,9 @@ class NoTracker:
         curve: Sequence[Mapping[str, Any]] | None,
         artifacts: Path | None,
     ) -> None:
+        pass
+
+    def remark(self, remarks: Mapping[str, str], name: str) -> None:
         pass
 
     def link(self) -> str | None:

@@ -93,6 +93,14 @@ class MlflowTracker:
             with guard("end the run", self.uri):
                 self._client.set_terminated(self._run(), status if stored else "FAILED")
 
+    def remark(self, remarks: Mapping[str, str], name: str) -> None:
+        from mlflow.entities import RunTag
+
+        tags = {f"remark.{key}": sentence for key, sentence in remarks.items()}
+        with guard("store the remarks", self.uri):
+            self._client.log_batch(self._run(), tags=[RunTag(fit(escape(k)), _cut(v, TAG_CHARS)) for k, v in tags.items()])
+            self._client.update_run(self._run(), name=name)
+
     def link(self) -> str | None:
         if is_sqlite(self.uri) or self.run_id is None:
             return None

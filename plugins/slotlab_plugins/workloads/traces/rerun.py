@@ -114,7 +114,8 @@ class Rerun(Trace):
     def facts(self) -> Mapping[str, str]:
         from slotlab.record.arrivals import LOST
 
-        return {**super().facts(), "trace": Path(self.path).parent.name} | ({"lost": LOST} if self.lossy else {})
+        lost = {"remark.lossy": f"served without {LOST}"} if self.lossy else {}
+        return {**super().facts(), "trace": Path(self.path).parent.name, **lost}
 
 
 def sent(path: Path, point: int | None, repeat: int) -> list[dict[str, Any]]:
