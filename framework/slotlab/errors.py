@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from types import TracebackType
 
 from slotlab.names import shown
+from slotlab.signals import Stopped
 
 CHARS = 1000  # of what somebody else's code has to say
-STOPS = ("KeyboardInterrupt", "Terminated", "Stopped")  # what a signal raises
 
 
 class UserError(ValueError):
@@ -56,9 +56,9 @@ def guarded(report: Callable[[str], None]) -> Iterator[None]:
     """Whatever somebody else's code raises in the block is reported in one line and goes no further, but for a signal."""
     try:
         yield
-    except BaseException as error:
-        if type(error).__name__ in STOPS:
-            raise
+    except Stopped:
+        raise
+    except BaseException as error:  # KeyboardInterrupt, too: signals are noted, and raise nothing of that kind
         report(told(error))
 
 
@@ -79,9 +79,9 @@ def blame(*plugins: object) -> Iterator[None]:
     """An exception out of a method of one of these fails the run with the plugin's name."""
     try:
         yield
-    except (PluginError, UserError):
+    except (PluginError, UserError, Stopped, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         if found := culprit(error.__traceback__, plugins):
-            raise PluginError(found[0], None, f"{found[1]} raised {type(error).__name__}: {error}") from error
+            raise PluginError(found[0], None, f"{found[1]} raised {told(error)}") from error
         raise

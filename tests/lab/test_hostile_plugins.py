@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
+from slotlab import Policy, UserError
+from slotlab.errors import PluginError, blame
 from slotlab.lab import plugins as host
+from slotlab.lab.config import build_part
+from slotlab.signals import Stopped
 
 HEAD = """
 from collections.abc import Mapping
@@ -53,6 +59,7 @@ MODULES = {  # which raise when they are imported
     "import pytest\npytest.skip('not here', allow_module_level=True)": "Skipped: not here",
     "raise SystemExit(3)": "SystemExit: 3",
     "raise GeneratorExit": "GeneratorExit:",
+    "raise KeyboardInterrupt": "KeyboardInterrupt:",
     "raise BaseExceptionGroup('both', [SystemExit(3)])": "BaseExceptionGroup: both (1 sub-exception)",
     "raise Mute": "slotlab_plugin_mine.Mute, which raises when it is printed",
     "raise ValueError('one\\n\\x1b[31mtwo \\udcff')": r"ValueError: one \x1b[31mtwo \udcff",
@@ -122,10 +129,10 @@ def test_an_option_that_cannot_be_one_is_refused_and_its_neighbour_is_not(load, 
     assert ("policy", "fine") in found.choices and OPTIONS[line] in str(found.broken[0].error)
 
 
-ALL = """
+ALL = r"""
 @dataclass
 class Dollar(Policy):
-    "Costs ${oc.env:HOME} and $5, [/red] and \\${x}."
+    r"Costs ${oc.env:HOME} and $5, [/red] and \${x}."
 
 @dataclass
 class Five(Policy):
@@ -188,3 +195,35 @@ def test_metadata_that_are_none_hide_no_plugin(tmp_path, monkeypatch, load, poin
     monkeypatch.syspath_prepend(tmp_path)
     errors = [str(choice.error) for choice in load(HOOK + "{'fine': Fine}").broken]
     assert [error.startswith(reason) for error in errors] == [True] if reason else errors == []
+
+
+def test_a_signal_during_an_import_is_no_broken_plugin(load):
+    with pytest.raises(Stopped):
+        load("import signal\nfrom slotlab.signals import Stopped\nraise Stopped(signal.SIGTERM)")
+
+
+@dataclass
+class Skips(Policy):
+    """Ends the test that asks it, were it not caught."""
+
+    alpha: float = 1.0
+
+    def __post_init__(self):
+        if self.alpha < 0:
+            pytest.skip("not negative")
+
+    def key(self, req):
+        pytest.skip("no key")
+
+
+def test_a_plugin_that_skips_while_it_serves_is_blamed():
+    policy = Skips()
+    with pytest.raises(PluginError, match="Skips: key raised Skipped: no key"), blame(policy):
+        policy.key(None)
+
+
+def test_a_plugin_that_skips_while_it_is_built_is_one_line():
+    node = OmegaConf.structured(Skips)
+    node.alpha = -1.0
+    with pytest.raises(UserError, match="policy: Skips could not be built: Skipped: not negative"):
+        build_part(node, "policy")

@@ -20,6 +20,7 @@ from slotlab.lab.plugins import plugins
 from slotlab.lab.run import Place, Run
 from slotlab.lab.sweep import Sweep, swept_name
 from slotlab.lab.words import read_line
+from slotlab.tracking import take_password
 
 
 def run_app(words: list[str], config: str = "config") -> int:
@@ -50,6 +51,8 @@ def run_app(words: list[str], config: str = "config") -> int:
 
 def run_job(cfg: DictConfig, sweep: Sweep) -> None:
     """One composed config: a single run, or a job of a sweep."""
+    if uri := OmegaConf.select(cfg, "tracking.uri"):  # from a file or a variable; of a word, `read_line` has taken it
+        cfg.tracking.uri = take_password(uri)
     settings = HydraConfig.get()
     many = settings.mode == RunMode.MULTIRUN
     choices = {key: value for key, value in settings.runtime.choices.items() if not key.startswith("hydra/")}

@@ -75,6 +75,7 @@ def is_from_hydra(error: BaseException) -> bool:
 def complain(line: str, code: int) -> int:
     """Say it on stderr; the code."""
     from slotlab.names import shown
+    from slotlab.tracking import without_password
 
-    print(f"slotlab: {shown(line)}", file=sys.stderr)
+    print(f"slotlab: {without_password(shown(line))}", file=sys.stderr)
     return code

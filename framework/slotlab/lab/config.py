@@ -13,11 +13,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from slotlab.engine import Engine, Model
-from slotlab.errors import UserError, nearest
+from slotlab.errors import UserError, nearest, told
 from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption
 from slotlab.names import dotted
 from slotlab.record.options import Record
 from slotlab.record.slo import SLO
+from slotlab.signals import Stopped
 from slotlab.tracking import Tracking
 from slotlab.workload import Load, Workload
 
@@ -83,9 +84,11 @@ def build_part(node: Any, path: str) -> Any:
         return OmegaConf.to_object(node)
     except ValueError as error:
         raise UserError(f"{path}.{error}") from None
-    except (Exception, SystemExit) as error:
+    except (Stopped, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         name = getattr(OmegaConf.get_type(node), "__name__", "it")
-        raise UserError(f"{path}: {name} could not be built: {type(error).__name__}: {error}") from error
+        raise UserError(f"{path}: {name} could not be built: {told(error)}") from error
 
 
 def children(node: Any) -> Iterator[tuple[Any, Any]]:

@@ -20,6 +20,7 @@ from slotlab.errors import UserError
 from slotlab.lab.config import conf_dir, flatten
 from slotlab.lab.flags import read_flags, typed_flags
 from slotlab.lab.plugins import GROUPS, plugins
+from slotlab.tracking import take_password
 
 MAX_JOBS = 10_000  # each of which Hydra composes before the first runs
 FOLDERS = {"hydra.run.dir": "run", "hydra.sweep.dir": "sweep"}  # what may be set of Hydra itself
@@ -46,7 +47,7 @@ class Line:
 
 def read_line(words: Sequence[str]) -> Line:
     """The words as Hydra will understand them. Raises UserError for what Hydra would drop, mistake or never end."""
-    flags = read_flags(words)
+    flags = read_flags([take_password(word) if word.lstrip("+").startswith("tracking") else word for word in words])
     if flags.shell_completion:  # its words are no overrides
         return Line(flags, (), many=False)
     overrides = [parse(word) for word in flags.overrides]

@@ -22,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Take the option over."""
     SESSION.examples = config.getoption("--slotlab-examples")
+    if SESSION.examples < 1:
+        raise pytest.UsageError(f"--slotlab-examples={SESSION.examples}: must be at least 1")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,13 +36,18 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         item.user_properties += [(COST, asdict(cost)) for cost in SESSION.costs]
 
 
+def is_cost(entry: Any) -> bool:
+    """Whether an entry is ours: other plugins may have left anything among the properties of a test."""
+    return isinstance(entry, tuple | list) and len(entry) == 2 and isinstance(entry[0], str) and entry[0] == COST
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what a step costs, by plugin and number of waiting requests."""
     reports = [
         report for reports in terminalreporter.stats.values() for report in reports if isinstance(report, pytest.TestReport)
     ]
-    properties = (pair for report in reports if report.when == "call" for pair in report.user_properties)
-    rows: list[Any] = [value for name, value in properties if name == COST]
+    properties = (entry for report in reports if report.when == "call" for entry in report.user_properties)
+    rows: list[Any] = [entry[1] for entry in properties if is_cost(entry)]
     if not rows:
         return
     terminalreporter.section("slotlab: what a step costs (median microseconds of this run, beside so many waiting requests)")

@@ -4,14 +4,17 @@ Nothing here imports mlflow (it takes a second or more): that happens when a tra
 """
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import unquote
 
 from slotlab.errors import require
 
 KINDS = ("mlflow", "none")
+LOGIN = re.compile(r"(?<=://)([^/?#\s]*)@")  # to the last @ of the server's name
 STATUSES = ("FINISHED", "FAILED", "KILLED")
 
 
@@ -144,7 +147,9 @@ def open_tracker(tracking: Tracking, experiment: str, cwd: Path) -> Tracker:
 
 def resolve_uri(uri: str | None, cwd: Path) -> str:
     """The tracking URI in use, made absolute. Raises TrackingError for what is neither sqlite nor a server."""
-    uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
+    if inherited := os.environ.get("MLFLOW_TRACKING_URI"):
+        os.environ["MLFLOW_TRACKING_URI"] = inherited if uri else take_password(inherited)
+    uri = take_password(uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
     scheme, _, rest = uri.partition("://")
     if scheme in ("http", "https") and rest:
         return uri.rstrip("/")
@@ -158,3 +163,24 @@ def resolve_uri(uri: str | None, cwd: Path) -> str:
         f"tracking.uri={uri}: MLflow can keep runs in a database file or on a server only; "
         f"allowed: sqlite:///{cwd.resolve() / 'mlflow.db'} (the file you like), http://host:port, https://host"
     )
+
+
+def take_password(text: str) -> str:
+    """`text` without the `user:password@` of a server in it, which goes where MLflow looks for it and nobody else does.
+
+    So it is in no file, tag, artifact or message. Raises TrackingError for two servers that differ in it.
+    """
+    found = dict.fromkeys(match[1] for match in LOGIN.finditer(text))
+    logins = [tuple(map(unquote, login.partition(":")[::2])) for login in found]
+    if any(not password for _, password in logins):
+        raise TrackingError("tracking.uri: with a user, MLflow needs a password too, as in https://user:password@host")
+    if len(logins) > 1:
+        raise TrackingError("tracking.uri: MLflow knows one user and password at a time; must be the same for all servers")
+    for user, password in logins:
+        os.environ |= {"MLFLOW_TRACKING_USERNAME": user, "MLFLOW_TRACKING_PASSWORD": password}
+    return without_password(text)
+
+
+def without_password(text: str) -> str:
+    """`text` without the `user:password@` of any URL in it."""
+    return LOGIN.sub("", text)

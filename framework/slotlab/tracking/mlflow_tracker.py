@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from slotlab.names import escape, fit
-from slotlab.tracking import STATUSES, RunInfo
+from slotlab.tracking import STATUSES, RunInfo, without_password
 from slotlab.tracking.database import is_sqlite, one_process
-from slotlab.tracking.store import connect, guard, open_experiment, shown
+from slotlab.tracking.store import connect, guard, open_experiment
 
 PARAM_CHARS, TAG_CHARS, NAME_CHARS, DIGEST_CHARS = 6000, 8000, 500, 36  # MLflow 3.17 refuses more
 BATCH = 1000  # metrics at a time: MLflow refuses more
@@ -104,7 +104,7 @@ class MlflowTracker:
     def link(self) -> str | None:
         if is_sqlite(self.uri) or self.run_id is None:
             return None
-        return f"{shown(self.uri)}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
+        return f"{without_password(self.uri)}/#/experiments/{self.experiment_id}/runs/{self.run_id}"
 
     def _color(self, name: str) -> str:
         """One colour per name: those that MLflow makes up from run ids may be the same for all the lines of a chart."""

@@ -15,9 +15,9 @@ from urllib.request import urlopen
 
 from slotlab import signals
 from slotlab.errors import nearest
-from slotlab.tracking import TrackingError, leash, resolve_uri
+from slotlab.tracking import TrackingError, leash, resolve_uri, without_password
 from slotlab.tracking.database import database, is_sqlite
-from slotlab.tracking.store import connect, guard, shown
+from slotlab.tracking.store import connect, guard
 from slotlab.tracking.view import TAG, curves_link
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def serve_ui(tracking_uri: str, port: int = 5000, open_at: str | None = None) ->
     """
     uri = resolve_uri(tracking_uri, Path.cwd())
     if not is_sqlite(uri):
-        _print_links(shown(uri), connect(uri), uri, open_at)
+        _print_links(without_password(uri), connect(uri), uri, open_at)
         return 0
     if not database(uri).exists():
         raise TrackingError(f"no database at {uri}: run something first, or set tracking.uri")
@@ -60,11 +60,11 @@ def _print_links(server: str, client: "MlflowClient", uri: str, only: str | None
         found = {e.experiment_id: e.name for e in client.search_experiments() if TAG in e.tags}
         runs = client.search_runs(list(found), order_by=["attributes.start_time DESC"]) if found else []
     if only is not None and only not in found.values():
-        raise TrackingError(f"no experiment {only} with curves at {shown(uri)}: {nearest(only, found.values())}")
+        raise TrackingError(f"no experiment {only} with curves at {without_password(uri)}: {nearest(only, found.values())}")
     last_used_first = dict.fromkeys([run.info.experiment_id for run in runs] + list(found))
     names = {key: found[key] for key in last_used_first if only in (None, found[key])}
     if not names:
-        print(f"no experiment with curves at {shown(uri)} yet; {server}")
+        print(f"no experiment with curves at {without_password(uri)} yet; {server}")
     for key, name in names.items():
         print(f"{name}: {curves_link(server, key)}", flush=True)
 

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import urlopen
 
-from slotlab.tracking import TrackingError
+from slotlab.tracking import TrackingError, without_password
 from slotlab.tracking.database import database, is_half_made, is_sqlite, make, one_process
 from slotlab.tracking.view import view_tags
 
@@ -71,7 +71,7 @@ def open_experiment(client: "MlflowClient", uri: str, name: str) -> "Experiment"
         experiment = client.get_experiment_by_name(name) or _create(client, uri, name)
         if experiment.lifecycle_stage != "active":
             raise TrackingError(
-                f"experiment {name} at {shown(uri)} is deleted: choose another by tracking.experiment=NAME, "
+                f"experiment {name} at {without_password(uri)} is deleted: choose another by tracking.experiment=NAME, "
                 f"or restore it: mlflow experiments restore --experiment-id {experiment.experiment_id}"
             )
         try:
@@ -80,12 +80,6 @@ def open_experiment(client: "MlflowClient", uri: str, name: str) -> "Experiment"
         except Exception as error:  # a picture less is no reason to lose a run, whatever MLflow raises
             log.warning("the saved view of experiment %s could not be written: %s", name, first_line(error))
     return experiment
-
-
-def shown(uri: str) -> str:
-    """The URI without a password."""
-    parts = urlsplit(uri)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])) if parts.netloc else uri
 
 
 def first_line(error: BaseException) -> str:
@@ -104,7 +98,9 @@ def guard(task: str, uri: str) -> Iterator[None]:
         raise
     except Exception as error:  # MLflow lets sqlalchemy, alembic, requests and OS errors through
         advice = next((cure for sign, cure in REMEDIES.items() if sign in str(error)), "tracking.kind=none works without MLflow")
-        raise TrackingError(f"MLflow at {shown(uri)} could not {task}: {first_line(error)} ({advice.format(uri=uri)})") from error
+        raise TrackingError(
+            f"MLflow at {without_password(uri)} could not {task}: {first_line(error)} ({advice.format(uri=uri)})"
+        ) from error
 
 
 def _create(client: "MlflowClient", uri: str, name: str) -> "Experiment":
@@ -140,5 +136,6 @@ def _probe(uri: str) -> None:
     except (OSError, ValueError, HTTPException) as error:
         reason = error
     raise TrackingError(
-        f"no MLflow server answers at {shown(uri)} ({reason}): start it, set tracking.uri, or choose tracking.kind=none"
+        f"no MLflow server answers at {without_password(uri)} ({reason}): "
+        "start it, set tracking.uri, or choose tracking.kind=none"
     )
