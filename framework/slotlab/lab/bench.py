@@ -25,6 +25,7 @@ from slotlab.kinds import Admission, Batching, Policy, Predictor, Preemption, ov
 from slotlab.lab.config import Lab, build, science
 from slotlab.lab.folder import write_json
 from slotlab.lab.progress import console
+from slotlab.lab.replies import begun, contents, context_of, prepared
 from slotlab.lab.saturation import Saturation, concatenate, saturation
 from slotlab.reading import read_object
 from slotlab.record.recorder import Recorder
@@ -52,7 +53,7 @@ class Bench:
         with blame(self.lab.workload):
             drawn = list(self.lab.workload.draw(Streams(self.lab.seed, repeat)))
         check_arrivals(self.lab.workload, drawn)
-        arrivals = list(self.lab.engine.prepare(drawn))
+        arrivals = prepared(self.lab.engine, drawn)
         if self.lab.predictor.oracle and any(arrival.output_tokens is None for arrival in arrivals):
             raise UserError(f"predictor={self.predictor}: the workload does not know the lengths of its answers")
         return arrivals
@@ -89,17 +90,17 @@ class Bench:
     ) -> None:
         """Serve `arrivals` under `scheduler`, until time `limit` at the latest."""
         engine, streams = self.lab.engine, Streams(self.lab.seed, repeat)
-        engine.begin(arrivals, streams)
+        clock = begun(engine, arrivals, streams)
         loop = source(arrivals, point, streams, self.lab.workload.own_times)
-        serve(loop, scheduler, engine, engine.clock(), recorder, lambda id: arrivals[id].output_tokens, limit)
+        serve(loop, scheduler, engine, clock, recorder, lambda id: arrivals[id].output_tokens, limit)
 
     def _scheduler(
         self, policy: Policy, batching: Batching, admission: Admission, preemption: Preemption, predictor: Predictor
     ) -> Scheduler:
         engine = self.lab.engine
         size = engine.num_blocks, engine.block_size
-        pool = PrefixPool(*size, engine.content) if engine.prefix_cache else BlockPool(*size)
-        context = self.lab.model.max_context() if engine.real else sys.maxsize
+        pool = PrefixPool(*size, contents(engine)) if engine.prefix_cache else BlockPool(*size)
+        context = context_of(self.lab.model) if engine.real else sys.maxsize
         return Scheduler(pool, policy, batching, admission, preemption, predictor, max_context=context)
 
     @contextmanager

@@ -10,9 +10,11 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from slotlab import signals
-from slotlab.errors import UserError
+from slotlab.core.outcome import named
+from slotlab.errors import PluginError, UserError
 from slotlab.lab.facts import peak_mib
 from slotlab.lab.folder import stamp, write_curve, write_json
+from slotlab.lab.progress import console
 from slotlab.lab.remarks import add, full_name
 from slotlab.lab.report import print_cost
 from slotlab.tracking import TrackingError
@@ -51,11 +53,22 @@ class Ending:
                 print_cost(run)
         finally:
             try:
-                run.lab.engine.close()
+                self._close()
             finally:
                 run.tracking.finish(self.status, run.scalars(), run.rows, run.place.folder)
                 run.tracking.remark(run.meta["remarks"], run.meta["name"])
                 self._mark()
+
+    def _close(self) -> None:
+        """Close the engine. What that raises hides no error before it."""
+        try:
+            with named(self.run.lab.engine, "close"):
+                self.run.lab.engine.close()
+        except (PluginError, UserError) as error:
+            if self.status == "FINISHED":
+                self.blame(error)
+                raise
+            console.print(f"{self.run.place.name}: {error}", style="red", markup=False)
 
     def at_once(self) -> None:
         """The last words of a process that ends at once. What the step under way had not recorded yet is not there."""

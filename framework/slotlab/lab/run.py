@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from slotlab import signals
-from slotlab.errors import UserError, blame
+from slotlab.errors import blame
 from slotlab.lab.bench import Bench
 from slotlab.lab.config import build, flatten, science
 from slotlab.lab.ending import Ending
@@ -21,6 +21,8 @@ from slotlab.lab.facts import facts
 from slotlab.lab.folder import make_folder, stamp, write_json
 from slotlab.lab.progress import Progress
 from slotlab.lab.remarks import PREFIX, add, composed, split
+from slotlab.lab.replies import draws, opened, points
+from slotlab.lab.replies import facts as facts_of
 from slotlab.lab.report import print_curve, print_facts
 from slotlab.lab.tracked import TrackedRun
 from slotlab.record.recorder import Recorder
@@ -90,21 +92,20 @@ class Run:
         lab, place = self.lab, self.place
         self.tracking.open(lab.tracking, place.experiment, place.cwd)
         signals.check()
-        lab.engine.caps(lab.batching.max_num_seqs, lab.batching.max_num_batched_tokens)
-        self.meta["engine"] = self._told(lab.engine.open(lab.model))
+        caps = lab.batching.max_num_seqs, lab.batching.max_num_batched_tokens
+        self.meta["engine"] = self._told(opened(lab.engine, lab.model, *caps))
         signals.check()
         self.bench = bench = Bench(self.cfg, lab, place.sweep, place.choices["predictor"])
-        self.arrivals = arrivals = [bench.arrivals(repeat) for repeat in range(lab.load.draws)]
+        self.arrivals = arrivals = [bench.arrivals(repeat) for repeat in range(draws(lab.load))]
+        with blame(lab.workload):
+            told = lab.workload.facts()
         write_table(arrivals_table(arrivals), place.folder / "arrivals.parquet")
-        self.meta |= {"workload": self._told(lab.workload.facts()), "workload_digest": digest(arrivals)}
+        self.meta |= {"workload": self._told(facts_of(lab.workload, "facts", told)), "workload_digest": digest(arrivals)}
         if len(arrivals) > 1 and arrivals[0] == arrivals[1]:
             self.meta["workload"]["repeats"] = "the same requests each time: their spread is the engine's noise alone"
         self.meta["weights"] = {arrival.tenant: arrival.weight for some in arrivals for arrival in some}
-        with blame(lab.load):
-            self.points = lab.load.points(bench)
-        if not self.points:
-            raise UserError(f"load={place.choices['load']}: it has no points")
-        self.ref_index = self.meta["ref_point"] = lab.load.ref_index(self.points)
+        self.points, self.ref_index = points(lab.load, bench, place.choices["load"])
+        self.meta["ref_point"] = self.ref_index
         signals.check()
         print_facts(self)
 
