@@ -5,6 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from slotlab.testing.pytest_plugin import COST, is_cost, pytest_configure
+from slotlab.testing.session import SESSION
 
 POLICY = """
 from dataclasses import dataclass
@@ -48,3 +55,22 @@ def test_without_hypothesis_one_line_says_what_to_install(tmp_path: Path):
         "except ImportError as error:\n    print(error)"
     )
     assert run("-c", code, folder=tmp_path).strip() == "slotlab.testing needs hypothesis: pip install 'slotlab[testing]'"
+
+
+class Odd:
+    """Like an array, which answers a comparison with another."""
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("ambiguous")
+
+
+@pytest.mark.parametrize("entry", ["text", (), (COST,), (Odd(), 1), ("other", 1), None])
+def test_what_other_plugins_leave_in_a_report_is_passed_over(entry: object):
+    assert not is_cost(entry) and is_cost((COST, {})) and is_cost([COST, {}])
+
+
+def test_no_scenarios_are_refused(monkeypatch: pytest.MonkeyPatch):
+    config: Any = SimpleNamespace(getoption=lambda name: 0)
+    monkeypatch.setattr(SESSION, "examples", SESSION.examples)
+    with pytest.raises(pytest.UsageError, match="--slotlab-examples=0: must be at least 1"):
+        pytest_configure(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
@@ -174,4 +175,5 @@ def load_file(path: Path) -> ModuleType:
 @cache
 def plugins() -> Plugins:
     """The plugins of this process; found once."""
-    return Plugins()
+    with redirect_stdout(sys.stderr):  # what a plugin prints is no part of a listing
+        return Plugins()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
+from slotlab.errors import told
 from slotlab.kinds import Predictor
 from slotlab.request import RequestState, Status
 from slotlab.sources import request
@@ -40,7 +41,7 @@ def examine(predictor: Any, some: tuple[Ask, ...]) -> None:
     except Nonconformance as fault:
         raise fault.at(described(some)) from None
     except Exception as error:
-        raise Nonconformance(title(predictor), "no errors", f"{type(error).__name__}: {error}", described(some)) from error
+        raise Nonconformance(title(predictor), "no errors", told(error), described(some)) from error
     for id, (one, other) in enumerate(zip(first, second, strict=True)):
         if one != other:
             what = f"the estimate for request {id} is {one}, and {other} for another predictor with the same past"

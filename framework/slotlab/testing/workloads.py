@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from slotlab.arrivals import faults
+from slotlab.errors import told
 from slotlab.streams import Streams
 from slotlab.testing.faults import Nonconformance
 from slotlab.testing.fresh import fresh, require_offer, title
@@ -38,7 +39,7 @@ def check_workload(workload: Any) -> None:
         except Nonconformance as fault:
             raise fault.at(where) from None
         except Exception as error:
-            raise Nonconformance(title(workload), "no errors", f"{type(error).__name__}: {error}", where) from error
+            raise Nonconformance(title(workload), "no errors", told(error), where) from error
     same_under_hash_seeds({"workload": workload}, "slotlab.testing.workloads:replayed", SEEDS)
 
 

@@ -147,9 +147,10 @@ def open_tracker(tracking: Tracking, experiment: str, cwd: Path) -> Tracker:
 
 def resolve_uri(uri: str | None, cwd: Path) -> str:
     """The tracking URI in use, made absolute. Raises TrackingError for what is neither sqlite nor a server."""
-    if inherited := os.environ.get("MLFLOW_TRACKING_URI"):
-        os.environ["MLFLOW_TRACKING_URI"] = inherited if uri else take_password(inherited)
-    uri = take_password(uri or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db")
+    inherited = os.environ.get("MLFLOW_TRACKING_URI")
+    if inherited and not uri:
+        uri = os.environ["MLFLOW_TRACKING_URI"] = take_password(inherited)
+    uri = take_password(uri or "sqlite:///mlflow.db")
     scheme, _, rest = uri.partition("://")
     if scheme in ("http", "https") and rest:
         return uri.rstrip("/")
