@@ -7,12 +7,8 @@ from collections.abc import Iterator, Sequence
 from numbers import Real
 
 from slotlab.errors import PluginError, UserError
+from slotlab.limits import LATEST, MOST_TOKENS, PRIORITIES
 from slotlab.workload import Arrival, Workload
-
-MOST_TOKENS = 10**9  # of a prompt or an answer
-MOST_REQUESTS = 10**7  # of one draw
-LATEST = 1e9  # seconds, or mean gaps: clocks still tell a microsecond there
-PRIORITIES = -(2**31), 2**31 - 1  # what a record has room for
 
 
 def check_arrivals(workload: Workload, arrivals: Sequence[Arrival]) -> None:

@@ -8,12 +8,11 @@ from typing import Any, ClassVar, Protocol
 
 from slotlab.clock import Clock
 from slotlab.errors import UserError, require
+from slotlab.limits import MOST_BLOCKS, MOST_TOKENS
 from slotlab.plan import Plan, Result
 from slotlab.request import RequestState, RequestView
 from slotlab.streams import Streams
 from slotlab.workload import Arrival
-
-MOST_BLOCKS = 10_000_000  # the pool lists its free blocks
 
 
 class Handle(Protocol):
@@ -81,7 +80,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         require(self.device in ("auto", "cpu", "cuda"), "device", self.device, "auto, cpu or cuda")
-        require(self.block_size >= 1, "block_size", self.block_size, "at least 1")
+        require(1 <= self.block_size <= MOST_TOKENS, "block_size", self.block_size, f"at least 1 and at most {MOST_TOKENS}")
         require(1 <= self.num_blocks <= MOST_BLOCKS, "num_blocks", self.num_blocks, f"from 1 to {MOST_BLOCKS}")
 
     @property

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
-from slotlab.names import shown
+from slotlab.names import brief, shown
 from slotlab.signals import Stopped
 
 CHARS = 1000  # of what somebody else's code has to say
@@ -31,7 +31,7 @@ def require(ok: bool, name: str, value: object, allowed: str) -> None:
     """For the `__post_init__` of a plugin: refuse an option that is out of range."""
     finite = not isinstance(value, float) or math.isfinite(value)
     if not (ok and finite):
-        raise UserError(f"{name}={value}: must be {'' if finite else 'finite, and '}{allowed}")
+        raise UserError(f"{name}={brief(value)}: must be {'' if finite else 'finite, and '}{allowed}")
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str:

@@ -25,6 +25,7 @@ from slotlab.decisions import (
     Verdict,
 )
 from slotlab.errors import UserError, require
+from slotlab.limits import MOST_SLOTS, MOST_TOKENS
 from slotlab.request import Request, RequestView, Status
 from slotlab.view import View
 from slotlab.waiting import Key, Waiting
@@ -180,8 +181,9 @@ class Batching:
     keeps_slots: ClassVar[bool] = False  # True: a slot counts as held until its whole batch has ended
 
     def __post_init__(self) -> None:
-        require(self.max_num_seqs >= 1, "max_num_seqs", self.max_num_seqs, "at least 1")
-        require(self.max_num_batched_tokens >= 1, "max_num_batched_tokens", self.max_num_batched_tokens, "at least 1")
+        for name, most in (("max_num_seqs", MOST_SLOTS), ("max_num_batched_tokens", MOST_TOKENS)):
+            value = getattr(self, name)
+            require(1 <= value <= most, name, value, f"at least 1 and at most {most}")
 
     def gate(self, view: View) -> Open | Closed:
         """Whether anybody may start in this step. Asked once per step, and only if somebody could."""

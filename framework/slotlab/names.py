@@ -7,6 +7,7 @@ import re
 from hashlib import sha256
 from urllib.parse import quote, unquote
 
+BRIEF = 120  # characters of a value in a message
 LIMIT = 250  # characters of a key in MLflow
 
 
@@ -37,3 +38,9 @@ def dotted(*parts: str) -> str:
 def shown(text: str) -> str:
     """`text` on one line: what no terminal should be handed (line ends, control characters) as Python writes it."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def brief(value: object) -> str:
+    """A value in a message: of a long one its beginning and its end."""
+    text = str(value)
+    return text if len(text) <= BRIEF else f"{text[: BRIEF - 40]}...{text[-30:]} ({len(text)} characters)"

@@ -73,3 +73,11 @@ def read_objects(path: Path) -> list[dict[str, Any]]:
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def is_file(path: str) -> bool:
+    """Whether a file is there; nothing lies at what cannot be a path, such as one of a thousand letters."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):
+        return False

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from slotlab.errors import require
+from slotlab.limits import LATEST, MOST_REPEATS
 from slotlab.streams import Streams
 
 
@@ -98,10 +99,10 @@ class Load:
     ref_rate: float | None = None
 
     def __post_init__(self) -> None:
-        require(self.repeats >= 1, "repeats", self.repeats, "at least 1")
+        require(1 <= self.repeats <= MOST_REPEATS, "repeats", self.repeats, f"at least 1 and at most {MOST_REPEATS}")
         for name in ("max_seconds", "ref_rate"):
             value = getattr(self, name)
-            require(value is None or 0 < value < math.inf, name, value, "greater than 0, or null")
+            require(value is None or 0 < value <= LATEST, name, value, f"greater than 0 and at most {LATEST:g}, or null")
 
     def points(self, bench: Bench) -> Sequence[Point]:
         """From the lowest load to the highest. `bench` can measure what the engine can do."""

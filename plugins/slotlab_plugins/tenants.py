@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from slotlab import Key, Policy, RequestView, Served, Status, View, Waiting, require
+from slotlab.limits import MOST_PRICE
 
 
 @dataclass
@@ -21,8 +22,9 @@ class Tenants(Policy):
     output_price: int = 2
 
     def __post_init__(self) -> None:
-        require(self.input_price >= 0, "input_price", self.input_price, "at least 0")
-        require(self.output_price >= 0, "output_price", self.output_price, "at least 0")
+        for name in ("input_price", "output_price"):
+            value = getattr(self, name)
+            require(0 <= value <= MOST_PRICE, name, value, f"at least 0 and at most {MOST_PRICE}")
         self._tokens: Counter[str] = Counter()  # priced service
         self._lift: dict[str, float] = {}  # what lifts have added, in tokens per weight
         self._weight: dict[str, float] = {}

@@ -138,7 +138,7 @@ SAID = [
     (["workload.tenants=[{name: a, weight: -2}]"], "workload.tenants[a].weight=-2.0: must be greater than 0 and at most 1e+09"),
     (
         ["workload.tenants=[{name: a, weight: null}]"],
-        "workload.tenants=[{name: a, weight: null}]: incompatible value 'None' for field of type 'float'",
+        "workload.tenants=[{name: a, weight: null}]: must be a number",
     ),
 ]
 

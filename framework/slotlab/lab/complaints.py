@@ -11,8 +11,19 @@ from omegaconf.errors import OmegaConfBaseException
 from slotlab.errors import nearest
 from slotlab.lab.config import Lab
 from slotlab.lab.plugins import plugins
+from slotlab.names import brief
 
 ConfigError = (HydraException, OmegaConfBaseException)
+KINDS = {  # what OmegaConf says, and what it would have taken
+    r"(?s)to Integer|(?:type|subclass of) '?int": "a whole number",
+    r"(?s)to Float|(?:type|subclass of) '?float": "a number",
+    r"valid bool|(?:type|subclass of) '?bool": "true or false",
+    r"to string|to String|(?:type|subclass of) '?str": "a word",
+    r"expected one of \[(.*)\]": "one of {}",
+    r"is not Optional": "a value, not null",
+    r"not a ListConfig|DictConfig with ListConfig": "a list, as in [a,b]",
+    r"subclass of '?(\w+)|is not a DictConfig|ListConfig with DictConfig|to DictConfig": "options, as in {{name: value}}",
+}
 
 
 def explain(error: BaseException) -> str:
@@ -30,8 +41,16 @@ def explain(error: BaseException) -> str:
         cause = str(error.__cause__ or text.split("\n", 1)[-1]).splitlines()[0]
         if "subclass of Modifier" in cause and (unchosen := re.match(r"\++modifier\.(\w+)", match[1])):
             return _unchosen_modifier(unchosen[1])
-        return f"{match[1]}: {cause[0].lower()}{cause[1:]}"
+        return f"{brief(match[1])}: {wanted(cause)}"
     return " ".join(line.strip() for line in text.splitlines()[:2])
+
+
+def wanted(cause: str) -> str:
+    """What a value must be that OmegaConf refused for this cause."""
+    for pattern, kind in KINDS.items():
+        if match := re.search(pattern, cause):
+            return f"must be {kind.format(*match.groups())}"
+    return f"{cause[0].lower()}{cause[1:]}"
 
 
 def _missing_choice(path: str, options: list[str]) -> str:
@@ -60,7 +79,7 @@ def _unknown_key(key: str, error: BaseException) -> str:
     if kind is dict and full.startswith("modifier."):
         return _unchosen_modifier(name)
     if kind is dict:
-        return f"{full}: to add an entry write +{full}=VALUE"
+        return f"{full}: no such entry; to add it, it must be +{full}=VALUE"
     if kind is Lab or not isinstance(kind, type) or not is_dataclass(kind):
         return f"{key}: no such option or group; {nearest(key, [*(f.name for f in fields(Lab)), 'experiment'])}"
     return f"{key}: {kind.__name__} has no option {name}; {nearest(name, [f.name for f in fields(kind)])}"

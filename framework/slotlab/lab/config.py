@@ -13,9 +13,10 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, ListConfig, OmegaConf
 
 from slotlab.engine import Engine, Model
-from slotlab.errors import UserError, nearest, told
+from slotlab.errors import UserError, nearest, require, told
 from slotlab.kinds import Admission, Batching, Modifier, Policy, Predictor, Preemption
-from slotlab.names import dotted
+from slotlab.limits import NUMBER, WHOLE
+from slotlab.names import brief, dotted
 from slotlab.record.options import Record
 from slotlab.record.slo import SLO
 from slotlab.signals import Stopped
@@ -70,14 +71,30 @@ def build(cfg: DictConfig) -> Lab:
         for path, message in strays(node, group):
             raise UserError(f"{path}: {message}")
         parts[group] = build_part(node, group)
+        check_numbers(node, group)
     return Lab(**parts)
+
+
+def check_numbers(node: Any, path: str) -> None:
+    """Refuse numbers that no column holds and no clock tells; what is out of the range of its option, that has refused before."""
+    if isinstance(node, bool) or not isinstance(node, int | float | DictConfig | ListConfig):
+        return
+    if isinstance(node, int):
+        require(WHOLE[0] <= node <= WHOLE[1], path, node, f"from {WHOLE[0]} to {WHOLE[1]}")
+    elif isinstance(node, float):
+        require(-NUMBER <= node <= NUMBER, path, node, f"from {-NUMBER:g} to {NUMBER:g}")
+    for key, child in children(node):
+        check_numbers(child, f"{path}.{key}" if isinstance(node, DictConfig) else f"{path}[{key}]")
 
 
 def build_part(node: Any, path: str) -> Any:
     """One group as an object; an error names the innermost option that is to blame."""
     for key, child in children(node):
         if isinstance(child, DictConfig | ListConfig):
-            build_part(child, f"{path}.{key}" if isinstance(node, DictConfig) else f"{path}[{key}]")
+            place = f"{path}.{key}" if isinstance(node, DictConfig) else f"{path}[{key}]"
+            if isinstance(kind := node._metadata.element_type, type) and kind in (int, float, str, bool):
+                raise UserError(f"{place}={brief(child)}: must be a single value, of type {kind.__name__}")
+            build_part(child, place)
     if not isinstance(node, DictConfig | ListConfig):
         return node
     try:

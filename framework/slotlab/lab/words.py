@@ -20,6 +20,7 @@ from slotlab.errors import UserError
 from slotlab.lab.config import conf_dir, flatten
 from slotlab.lab.flags import read_flags, typed_flags
 from slotlab.lab.plugins import GROUPS, plugins
+from slotlab.names import brief
 from slotlab.tracking import take_password
 
 MAX_JOBS = 10_000  # each of which Hydra composes before the first runs
@@ -65,9 +66,9 @@ def parse(word: str) -> Override:
     """One word."""
     try:
         override = OverridesParser.create().parse_override(word)
-    except HydraException as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{word}: must be GROUP=CHOICE or OPTION=VALUE, special characters in quotes ({reason})") from None
+    except (HydraException, ValueError, RecursionError) as error:  # ValueError: thousands of digits
+        reason = brief(" ".join(str(error).split()))
+        raise UserError(f"{brief(word)}: must be GROUP=CHOICE or OPTION=VALUE, special characters in quotes ({reason})") from None
     if not override.key_or_group:
         raise UserError(f"{word}: must be GROUP=CHOICE or OPTION=VALUE")
     return override

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotlab import Accept, Admission, Hold, Reject, RequestView, View, require
+from slotlab.limits import LATEST
 
 
 @dataclass
@@ -14,7 +15,7 @@ class QueueTimeout(Admission):
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
-        require(self.timeout > 0, "timeout", self.timeout, "greater than 0")
+        require(0 < self.timeout <= LATEST, "timeout", self.timeout, f"greater than 0 and at most {LATEST:g}")
 
     def admit(self, req: RequestView, view: View) -> Accept | Reject | Hold:
         until = req.arrival + self.timeout

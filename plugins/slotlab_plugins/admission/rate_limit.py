@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slotlab import Accept, Admission, Hold, Reject, RequestView, Status, View, require
+from slotlab.limits import LATEST, MOST_REQUESTS
 
 
 @dataclass
@@ -22,8 +23,8 @@ class RateLimit(Admission):
     reject: bool = False
 
     def __post_init__(self) -> None:
-        require(self.limit >= 1, "limit", self.limit, "at least 1")
-        require(self.window > 0, "window", self.window, "greater than 0")
+        require(1 <= self.limit <= MOST_REQUESTS, "limit", self.limit, f"at least 1 and at most {MOST_REQUESTS}")
+        require(0 < self.window <= LATEST, "window", self.window, f"greater than 0 and at most {LATEST:g}")
         self._turns: defaultdict[str, deque[float]] = defaultdict(partial(deque, maxlen=self.limit))  # each tenant's last
 
     def admit(self, req: RequestView, view: View) -> Accept | Reject | Hold:

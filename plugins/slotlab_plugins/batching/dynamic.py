@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from slotlab import Closed, Open, View, require
+from slotlab.limits import LATEST
 from slotlab_plugins.batching.static import Static
 
 
@@ -23,7 +24,7 @@ class Dynamic(Static):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.max_delay >= 0, "max_delay", self.max_delay, "at least 0")
+        require(0 <= self.max_delay <= LATEST, "max_delay", self.max_delay, f"at least 0 and at most {LATEST:g}")
         sizes, most = self.preferred, self.max_num_seqs
         rising = sizes == sorted(set(sizes)) and all(1 <= size <= most for size in sizes)
         require(rising, "preferred", sizes, f"rising sizes from 1 to max_num_seqs={most}")

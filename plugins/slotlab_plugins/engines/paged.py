@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from slotlab import Arrival, Engine, Model, Plan, RequestState, RequestView, Result, Streams, UserError, require
 from slotlab.clock import WallClock
+from slotlab.limits import MOST_TIMES, MOST_TOKENS
 from slotlab_plugins.opening import open_runner
 from slotlab_plugins.prompts import Conversations, Words, encode
 
@@ -71,8 +72,8 @@ class Paged(Engine):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.dtype in DTYPES, "dtype", self.dtype, ", ".join(DTYPES))
-        require(self.temperature >= 0, "temperature", self.temperature, "at least 0")
-        require(self.top_k >= 0, "top_k", self.top_k, "at least 0")
+        require(0 <= self.temperature <= MOST_TIMES, "temperature", self.temperature, f"at least 0 and at most {MOST_TIMES:g}")
+        require(0 <= self.top_k <= MOST_TOKENS, "top_k", self.top_k, f"at least 0 and at most {MOST_TOKENS}")
         require(0 < self.top_p <= 1, "top_p", self.top_p, "above 0, at most 1")
         share = self.gpu_memory_utilization
         require(share is None or 0 < share <= 1, "gpu_memory_utilization", share, "above 0, at most 1, or null")

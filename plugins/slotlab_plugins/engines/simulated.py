@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slotlab import Arrival, Done, Engine, Plan, RequestState, RequestView, Result, Streams, require
 from slotlab.clock import VirtualClock
+from slotlab.limits import STEP
 from slotlab_plugins.prompts import Texts
 
 
@@ -29,8 +30,13 @@ class Simulated(Engine):
         super().__post_init__()
         require(self.cost in ("unit", "linear"), "cost", self.cost, "unit or linear")
         for name in ("per_step", "per_token", "per_context", "per_swapped_block"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        require(self.cost == "unit" or self.per_step > 0, "per_step", self.per_step, "greater than 0")
+            require(0 <= getattr(self, name) <= STEP[1], name, getattr(self, name), f"at least 0 and at most {STEP[1]:g}")
+        require(
+            self.cost == "unit" or self.per_step >= STEP[0],
+            "per_step",
+            self.per_step,
+            f"at least {STEP[0]:g} under cost=linear",
+        )
         self._lengths: list[int] = []
         self._texts = Texts([], self.block_size)
 

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotlab import UserError, require
-from slotlab.arrivals import MOST_TOKENS
+from slotlab.limits import MOST_TOKENS
+from slotlab.names import brief
+from slotlab.reading import is_file
 
 Ints = NDArray[np.int64]
 
@@ -82,8 +84,8 @@ class Lengths:
 def read_pairs(path: str) -> tuple[Ints, Ints]:
     """The columns `prompt` and `output` of a CSV, by name. A row that is not two counts from 1 on is an error with its line."""
     file = Path(path)
-    if not file.is_file():
-        raise UserError(f"workload.pairs={path}: no such file")
+    if not is_file(path):
+        raise UserError(f"workload.pairs={brief(path)}: no such file")
     rows: list[tuple[int, int]] = []
     with file.open(newline="") as lines:
         reader = csv.DictReader(lines)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slotlab import Tenant, UserError, require
-from slotlab.arrivals import LATEST, PRIORITIES
+from slotlab.limits import LATEST, PRIORITIES
 from slotlab_plugins.laws.arrivals import Arrivals
 from slotlab_plugins.laws.lengths import Lengths
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from slotlab import Load, Point, UserError, require
 from slotlab.errors import nearest
+from slotlab.limits import MOST_REPEATS, MOST_REQUESTS, MOST_TIMES
 from slotlab.record.means import half_width
 from slotlab.workload import Bench
 from slotlab_plugins.loads.swept import Multiples, check
@@ -29,11 +29,13 @@ class Auto(Load):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.num_points >= 1, "num_points", self.num_points, "at least 1")
+        require(1 <= self.num_points <= MOST_REPEATS, "num_points", self.num_points, f"at least 1 and at most {MOST_REPEATS}")
         require(0 < self.low <= 1, "low", self.low, "greater than 0, at most 1")
-        require(1 <= self.high < math.inf, "high", self.high, "at least 1")
+        require(1 <= self.high <= MOST_TIMES, "high", self.high, f"at least 1 and at most {MOST_TIMES:g}")
         require(0 < self.accuracy < 1, "accuracy", self.accuracy, "greater than 0, below 1")
-        require(self.max_requests >= 1, "max_requests", self.max_requests, "at least 1")
+        require(
+            1 <= self.max_requests <= MOST_REQUESTS, "max_requests", self.max_requests, f"at least 1 and at most {MOST_REQUESTS}"
+        )
 
     def points(self, bench: Bench) -> Sequence[Point]:
         knee = bench.knee(self.accuracy, self.max_requests)
@@ -63,8 +65,9 @@ class UntilCI(Multiples):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.repeats >= 3, "repeats", self.repeats, "at least 3, for an interval")
-        require(self.max_repeats >= self.repeats, "max_repeats", self.max_repeats, f"at least repeats={self.repeats}")
-        require(0 < self.width < math.inf, "width", self.width, "greater than 0")
+        fits = self.repeats <= self.max_repeats <= MOST_REPEATS
+        require(fits, "max_repeats", self.max_repeats, f"at least repeats={self.repeats} and at most {MOST_REPEATS}")
+        require(0 < self.width <= MOST_TIMES, "width", self.width, f"greater than 0 and at most {MOST_TIMES:g}")
         if self.rates is not None:
             check("rates", self.rates)
 

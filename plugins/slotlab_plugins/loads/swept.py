@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from slotlab import Load, Point, UserError, require
+from slotlab.limits import LATEST, MOST_REPEATS, RATES
+from slotlab.names import brief
 from slotlab.workload import Bench
 
 
 def check(name: str, values: Sequence[float]) -> None:
-    """Refuse a sweep without points, and points that are not positive."""
-    if not values or not all(0 < value < math.inf for value in values):
-        raise UserError(f"{name}={list(values)}: must be one or more numbers greater than 0")
+    """Refuse a sweep without points, with more of them than anybody waits for, and points that nobody can serve."""
+    low, high = RATES
+    if not 0 < len(values) <= MOST_REPEATS or not all(low <= value <= high for value in values):
+        raise UserError(f"{name}={brief(list(values))}: must be 1 to {MOST_REPEATS} numbers from {low:g} to {high:g}")
 
 
 @dataclass
@@ -55,7 +57,7 @@ class Concurrencies(Load):
     def __post_init__(self) -> None:
         super().__post_init__()
         check("concurrencies", self.concurrencies)
-        require(0 <= self.think < math.inf, "think", self.think, "at least 0")
+        require(0 <= self.think <= LATEST, "think", self.think, f"at least 0 and at most {LATEST:g}")
 
     def points(self, bench: Bench) -> Sequence[Point]:
         return [Point(concurrency=clients, think=self.think) for clients in sorted(self.concurrencies)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotlab import Quiet, RequestView, View, require
+from slotlab.limits import LATEST
 from slotlab_plugins.promotion import Promotion
 
 
@@ -15,7 +16,7 @@ class Aging(Promotion):
     after: float = 10.0
 
     def __post_init__(self) -> None:
-        require(self.after >= 0, "after", self.after, "at least 0")
+        require(0 <= self.after <= LATEST, "after", self.after, f"at least 0 and at most {LATEST:g}")
 
     def overdue(self, req: RequestView, view: View) -> bool:
         return view.now >= req.arrival + self.after

@@ -6,6 +6,7 @@ from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 
 from slotlab import RequestView, View, require
+from slotlab.limits import MOST_REQUESTS
 from slotlab_plugins.promotion import Promotion
 
 
@@ -20,7 +21,7 @@ class BypassCap(Promotion):
     cap: int = 16
 
     def __post_init__(self) -> None:
-        require(self.cap >= 1, "cap", self.cap, "at least 1")
+        require(1 <= self.cap <= MOST_REQUESTS, "cap", self.cap, f"at least 1 and at most {MOST_REQUESTS}")
         self._started: list[int] = []  # numbers of those who started, sorted; none below the oldest that waits
 
     def overdue(self, req: RequestView, view: View) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from slotlab import ONE_STEP, Modifier, Quiet, RequestView, Status, View, Waiting, require
+from slotlab.limits import MOST_SLOTS
 
 
 @dataclass
@@ -20,7 +21,7 @@ class TenantCap(Modifier):
     max_running: int = 8
 
     def __post_init__(self) -> None:
-        require(self.max_running >= 1, "max_running", self.max_running, "at least 1")
+        require(1 <= self.max_running <= MOST_SLOTS, "max_running", self.max_running, f"at least 1 and at most {MOST_SLOTS}")
         self._tenant: dict[int, str] = {}  # of each running request
         self._running: Counter[str] = Counter()
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slotlab import FOREVER, Key, Quiet, RequestView, Served, Status, View, require
+from slotlab.limits import MOST_TOKENS
 from slotlab_plugins.tenants import Tenants
 
 
@@ -25,7 +26,7 @@ class DRR(Tenants):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.quantum >= 1, "quantum", self.quantum, "at least 1")
+        require(1 <= self.quantum <= MOST_TOKENS, "quantum", self.quantum, f"at least 1 and at most {MOST_TOKENS}")
         self._ring: dict[str, set[int]] = {}  # who queues by tenant, in the order of turns; nobody for one that only owes
         self._holder: str | None = None  # whose turn it is, or was last
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from heapq import merge
 
 from slotlab import FOREVER, Key, Policy, Quiet, RequestView, Status, View, Waiting, require
+from slotlab.limits import LATEST
 
 IN_TIME, LATE = False, True  # lanes
 
@@ -25,7 +26,7 @@ class EDF(Policy):
     service: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.service >= 0, "service", self.service, "at least 0")
+        require(0 <= self.service <= LATEST, "service", self.service, f"at least 0 and at most {LATEST:g}")
         self._view: View | None = None  # the one that every event is given, for those that are not
 
     def latest_start(self, req: RequestView) -> float:

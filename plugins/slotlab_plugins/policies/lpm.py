@@ -8,6 +8,7 @@ from itertools import islice
 from typing import ClassVar
 
 from slotlab import FOREVER, ONE_STEP, Policy, Quiet, RequestView, View, Waiting, require
+from slotlab.limits import MOST_REQUESTS, MOST_TOKENS
 
 
 @dataclass
@@ -26,8 +27,8 @@ class LPM(Policy):
     uses: ClassVar[tuple[str, ...]] = ("prefix_cache",)
 
     def __post_init__(self) -> None:
-        require(self.window >= 1, "window", self.window, "at least 1")
-        require(self.min_match >= 1, "min_match", self.min_match, "at least 1")
+        require(1 <= self.window <= MOST_REQUESTS, "window", self.window, f"at least 1 and at most {MOST_REQUESTS}")
+        require(1 <= self.min_match <= MOST_TOKENS, "min_match", self.min_match, f"at least 1 and at most {MOST_TOKENS}")
 
     def order(self, waiting: Waiting, view: View) -> Iterator[RequestView]:
         """Lazy: requests are compared with those that were pulled before them, and with no others."""

@@ -10,6 +10,7 @@ from itertools import chain, takewhile
 from operator import attrgetter
 
 from slotlab import FOREVER, Key, Misfit, Policy, Quiet, RequestView, Served, Status, Verdict, View, Waiting, require
+from slotlab.limits import LATEST, MOST_TOKENS
 
 
 @dataclass
@@ -29,10 +30,12 @@ class MLFQ(Policy):
     starvation: float = 3.0
 
     def __post_init__(self) -> None:
-        require(self.quantum >= 1, "quantum", self.quantum, "at least 1")
+        require(1 <= self.quantum <= MOST_TOKENS, "quantum", self.quantum, f"at least 1 and at most {MOST_TOKENS}")
         require(1 <= self.levels <= 32, "levels", self.levels, "from 1 to 32")
-        require(self.prefill_speed >= 1, "prefill_speed", self.prefill_speed, "at least 1")
-        require(self.starvation > 0, "starvation", self.starvation, "greater than 0")
+        require(
+            1 <= self.prefill_speed <= MOST_TOKENS, "prefill_speed", self.prefill_speed, f"at least 1 and at most {MOST_TOKENS}"
+        )
+        require(0 < self.starvation <= LATEST, "starvation", self.starvation, f"greater than 0 and at most {LATEST:g}")
         self._level: dict[int, int] = {}
         self._sinks: dict[int, int] = {}  # output tokens with which a request has used up its level
         self._idle: OrderedDict[RequestView, float] = OrderedDict()  # who waits or is paused, since when; the longest first

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotlab import FOREVER, Key, Misfit, Policy, Quiet, RequestView, Verdict, View, require
+from slotlab.limits import MOST_TIMES
 
 
 @dataclass
@@ -19,7 +20,7 @@ class Priority(Policy):
     displace: bool = False
 
     def __post_init__(self) -> None:
-        require(self.aging >= 0, "aging", self.aging, "at least 0")
+        require(0 <= self.aging <= MOST_TIMES, "aging", self.aging, f"at least 0 and at most {MOST_TIMES:g}")
 
     def key(self, req: RequestView) -> Key:
         return req.priority + self.aging * req.arrival

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotlab import Key, Policy, RequestView, require
+from slotlab.limits import MOST_TIMES
 
 
 @dataclass
@@ -17,7 +18,7 @@ class SJF(Policy):
     aging: float = 0.0
 
     def __post_init__(self) -> None:
-        require(self.aging >= 0, "aging", self.aging, "at least 0")
+        require(0 <= self.aging <= MOST_TIMES, "aging", self.aging, f"at least 0 and at most {MOST_TIMES:g}")
 
     def key(self, req: RequestView) -> Key:
         return req.predicted_output + self.aging * req.arrival

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slotlab import Predictor, Request, require
+from slotlab.limits import MOST_TOKENS
 
 
 @dataclass
@@ -14,7 +15,7 @@ class Constant(Predictor):
     tokens: int = 128
 
     def __post_init__(self) -> None:
-        require(self.tokens >= 1, "tokens", self.tokens, "at least 1")
+        require(1 <= self.tokens <= MOST_TOKENS, "tokens", self.tokens, f"at least 1 and at most {MOST_TOKENS}")
 
     def predict(self, req: Request, truth: int | None) -> int:
         return self.tokens

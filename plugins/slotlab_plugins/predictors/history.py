@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from slotlab import Predictor, Request, RequestView, require
+from slotlab.limits import MOST_REQUESTS
 
 
 class Recent:
@@ -45,7 +46,7 @@ class History(Predictor):
 
     def __post_init__(self) -> None:
         require(0 <= self.quantile <= 1, "quantile", self.quantile, "from 0 to 1")
-        require(self.window >= 1, "window", self.window, "at least 1")
+        require(1 <= self.window <= MOST_REQUESTS, "window", self.window, f"at least 1 and at most {MOST_REQUESTS}")
         self._recent: defaultdict[Hashable, Recent] = defaultdict(partial(Recent, self.window))
 
     def predict(self, req: Request, truth: int | None) -> int:

@@ -8,6 +8,7 @@ from statistics import NormalDist
 from typing import ClassVar
 
 from slotlab import Predictor, Request, Streams, require
+from slotlab.limits import MOST_SIGMA, MOST_TIMES
 
 
 @dataclass
@@ -31,9 +32,14 @@ class Noisy(Predictor):
     def __post_init__(self) -> None:
         either = "null where error is set, and set where that is null (predictor=noisy_tau)"
         require((self.error is None) != (self.tau is None), "tau", self.tau, either)
-        require(self.error is None or self.error >= 0, "error", self.error, "at least 0, or null")
+        require(
+            self.error is None or 0 <= self.error <= MOST_TIMES,
+            "error",
+            self.error,
+            f"at least 0 and at most {MOST_TIMES:g}, or null",
+        )
         require(self.tau is None or 0 < self.tau <= 1, "tau", self.tau, "above 0 and at most 1, or null")
-        require(self.spread > 0, "spread", self.spread, "greater than 0")
+        require(0 < self.spread <= MOST_SIGMA, "spread", self.spread, f"greater than 0 and at most {MOST_SIGMA}")
         self._streams = Streams(self.seed)
 
     def predict(self, req: Request, truth: int | None) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from slotlab import Arrival, Streams, Workload, require
-from slotlab.arrivals import LATEST, MOST_TOKENS, PRIORITIES
+from slotlab.limits import LATEST, MOST_TOKENS, PRIORITIES
 
 RANGES = {"lengths": (1, MOST_TOKENS), "prompts": (1, MOST_TOKENS), "arrivals": (0, LATEST), "priorities": PRIORITIES}
 

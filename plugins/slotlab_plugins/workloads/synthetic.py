@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from slotlab import Arrival, Streams, Workload, require
-from slotlab.arrivals import MOST_REQUESTS, MOST_TOKENS
+from slotlab.limits import MOST_REQUESTS, MOST_TOKENS
 from slotlab_plugins.laws.arrivals import Arrivals, Floats
 from slotlab_plugins.laws.lengths import Ints, Lengths, read_pairs
 from slotlab_plugins.laws.links import Prefixes, Sessions

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from slotlab import Arrival, Streams, UserError, Workload, require
-from slotlab.arrivals import MOST_REQUESTS, MOST_TOKENS, PRIORITIES
+from slotlab.limits import MOST_REQUESTS, MOST_TOKENS, PRIORITIES
+from slotlab.names import brief
+from slotlab.reading import is_file
 from slotlab_plugins.laws.arrivals import Arrivals
 
 HALF = re.compile("[\ud800-\udfff]")
@@ -47,8 +49,8 @@ class Text(Workload):
     def _rows(self) -> Iterator[tuple[Any, dict[str, Any]]]:
         """The prompt of each line, and the line."""
         file, found = Path(self.path), 0
-        if not file.is_file():
-            raise UserError(f"workload.path={self.path}: no such file")
+        if not is_file(self.path):
+            raise UserError(f"workload.path={brief(self.path)}: no such file")
         number = 0
         try:
             with file.open(encoding="utf-8-sig") as lines:

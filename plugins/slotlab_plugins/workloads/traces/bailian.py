@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from slotlab import Arrival, Streams, Tenant, require
-from slotlab.arrivals import LATEST
+from slotlab.limits import LATEST
 from slotlab_plugins.workloads.traces.hashed import HashTrace
 from slotlab_plugins.workloads.traces.trace import Row
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from slotlab import UserError
-from slotlab.arrivals import MOST_TOKENS
+from slotlab.limits import MOST_TOKENS
 
 Line = tuple[int, Sequence[Any]]  # number in the file, as an editor counts, and the values of the columns asked for
 

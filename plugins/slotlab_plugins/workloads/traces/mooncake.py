@@ -8,7 +8,7 @@ from itertools import groupby, pairwise
 from typing import ClassVar
 
 from slotlab import Streams, UserError, require
-from slotlab.arrivals import LATEST
+from slotlab.limits import LATEST
 from slotlab_plugins.workloads.traces.hashed import HashTrace
 from slotlab_plugins.workloads.traces.trace import Row
 

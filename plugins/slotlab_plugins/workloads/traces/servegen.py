@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slotlab import Streams, UserError, require
-from slotlab.arrivals import MOST_REQUESTS, MOST_TOKENS
+from slotlab.limits import MOST_REQUESTS, MOST_TOKENS
+from slotlab.reading import is_file
 from slotlab_plugins.workloads.traces.file import MOST, read, shown
 from slotlab_plugins.workloads.traces.trace import Row, Trace
 
@@ -68,7 +69,7 @@ class ServeGen(Trace):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.dataset = self.dataset or self.path.replace("-trace.csv", "-dataset.json")
-        there = self.dataset != self.path and Path(self.dataset).is_file()
+        there = self.dataset != self.path and is_file(self.dataset)
         require(there, "dataset", self.dataset, "a file that is there")
 
     def origin(self, first: Row) -> float:

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from slotlab import Arrival, Streams, Tenant, UserError, Workload, require
-from slotlab.arrivals import LATEST, MOST_REQUESTS, MOST_TOKENS
+from slotlab.limits import LATEST, MOST_REQUESTS, MOST_TOKENS
+from slotlab.reading import is_file
 from slotlab_plugins.laws.tenants import check_tenant
 from slotlab_plugins.workloads.traces.file import TraceFile
 
@@ -47,7 +48,7 @@ class TokenFile(Workload):
     tenants: list[Tenant] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        require(Path(self.path).is_file(), "path", self.path, "a file that is there")
+        require(is_file(self.path), "path", self.path, "a file that is there")
         for name, most in (("requests", MOST_REQUESTS), ("max_prompt", MOST_TOKENS), ("max_tokens", MOST_TOKENS)):
             value = getattr(self, name)
             require(value is None or 1 <= value <= most, name, value, f"at least 1 and at most {most}, or null")

@@ -1,0 +1,27 @@
+"""Values that no option can hold."""
+
+from __future__ import annotations
+
+import pytest
+
+HUGE = [
+    (["batching=dynamic", "batching.max_delay=1e30"], "batching.max_delay=1e+30: must be at least 0 and at most 1e+09"),
+    (["admission=rate_limit", f"admission.limit={2**63}"], f"admission.limit={2**63}: must be at least 1 and at most 10000000"),
+    ([f"load.repeats={10**25}"], f"load.repeats={10**25}: must be at least 1 and at most 1000"),
+    (["policy=random", f"policy.seed={2**63}"], f"policy.seed={2**63}: must be from {-(2**63)} to {2**63 - 1}"),
+    (
+        ["workload=explicit", "workload.lengths=[2]", f"workload.priorities=[{2**63}]"],
+        f"workload.priorities={2**63}: must be at least {-(2**31)} and at most {2**31 - 1}",
+    ),
+    (["policy=sjf", "policy.aging=" + "x" * 5000], "policy.aging=xxxx"),
+    (["seed=" + "9" * 5000], "seed=9999"),
+    (["batching=dynamic", "batching.preferred=[{a: 1}]"], "batching.preferred[0]={'a': 1}: must be a single value, of type int"),
+    (["workload=azure", "workload.path=" + "x" * 5000], "workload.path=xxxx"),
+]
+
+
+@pytest.mark.parametrize(("words", "line"), HUGE, ids=[line[:40] for _, line in HUGE])
+def test_a_huge_value_is_refused_at_composition_with_the_allowed_range(slotlab, words, line):
+    said = slotlab("engine=simulated", *words)
+    assert said.code == 2 and said.err.startswith(f"slotlab: {line}") and "must be " in said.err, said.err
+    assert said.err.count("\n") == 1 and len(said.err) < 1000
