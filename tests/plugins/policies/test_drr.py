@@ -168,9 +168,9 @@ def test_nothing_is_kept_of_requests_that_were_aborted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantum": 0}, "quantum=0: must be at least 1"),
-        ({"input_price": -1}, "input_price=-1: must be at least 0"),
-        ({"output_price": -1}, "output_price=-1: must be at least 0"),
+        ({"quantum": 0}, "quantum=0: must be at least 1 and at most 1000000000"),
+        ({"input_price": -1}, "input_price=-1: must be at least 0 and at most 1000000"),
+        ({"output_price": -1}, "output_price=-1: must be at least 0 and at most 1000000"),
     ],
 )
 def test_an_option_out_of_range_is_refused_in_one_line(options, message):

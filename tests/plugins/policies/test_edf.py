@@ -190,5 +190,5 @@ def test_a_step_looks_at_those_who_start_and_at_those_who_have_just_become_late(
 
 
 def test_an_option_out_of_range_is_refused():
-    with pytest.raises(UserError, match=r"^service=-1.0: must be at least 0$"):
+    with pytest.raises(UserError, match=r"^service=-1.0: must be at least 0 and at most 1e\+09$"):
         EDF(service=-1.0)

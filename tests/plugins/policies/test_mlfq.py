@@ -145,10 +145,10 @@ def test_nothing_is_kept_of_requests_that_were_aborted():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"quantum": 0}, "quantum=0: must be at least 1"),
+        ({"quantum": 0}, "quantum=0: must be at least 1 and at most 1000000000"),
         ({"levels": 0}, "levels=0: must be from 1 to 32"),
-        ({"prefill_speed": 0}, "prefill_speed=0: must be at least 1"),
-        ({"starvation": 0.0}, "starvation=0.0: must be greater than 0"),
+        ({"prefill_speed": 0}, "prefill_speed=0: must be at least 1 and at most 1000000000"),
+        ({"starvation": 0.0}, "starvation=0.0: must be greater than 0 and at most 1e+09"),
     ],
 )
 def test_an_option_out_of_range_is_refused_in_one_line(options, message):

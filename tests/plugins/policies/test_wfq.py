@@ -172,4 +172,4 @@ def test_an_abort_pays_for_what_was_emitted_and_leaves_nothing_behind():
 def test_an_option_out_of_range_is_refused_in_one_line(name):
     with pytest.raises(UserError) as error:
         WFQ(**{name: -1})
-    assert str(error.value) == f"{name}=-1: must be at least 0"
+    assert str(error.value) == f"{name}=-1: must be at least 0 and at most 1000000"
