@@ -32,16 +32,16 @@ class Known:
         (lambda: UntilCI(repeats=2), "repeats=2: must be at least 3, for an interval"),
         (lambda: UntilCI(repeats=5, max_repeats=4), "max_repeats=4: must be at least repeats=5"),
         (lambda: UntilCI(width=0.0), "width=0.0: must be greater than 0"),
-        (lambda: UntilCI(rates=[]), "rates=[]: must be one or more numbers greater than 0"),
-        (lambda: UntilCI(multiples=[]), "multiples=[]: must be one or more numbers greater than 0"),
-        (lambda: Rates(max_seconds=0.0), "max_seconds=0.0: must be greater than 0, or null"),
-        (lambda: Rates(ref_rate=-1.0), "ref_rate=-1.0: must be greater than 0, or null"),
+        (lambda: UntilCI(rates=[]), "rates=[]: must be 1 to 1000 numbers from 1e-06 to 1e+09"),
+        (lambda: UntilCI(multiples=[]), "multiples=[]: must be 1 to 1000 numbers from 1e-06 to 1e+09"),
+        (lambda: Rates(max_seconds=0.0), "max_seconds=0.0: must be greater than 0 and at most 1e+09, or null"),
+        (lambda: Rates(ref_rate=-1.0), "ref_rate=-1.0: must be greater than 0 and at most 1e+09, or null"),
     ],
 )
 def test_an_option_out_of_range_is_refused_in_one_line(make, message):
     with pytest.raises(UserError) as error:
         make()
-    assert str(error.value) == message
+    assert str(error.value).startswith(message)
 
 
 def test_points_lie_from_low_to_high_and_closest_around_the_knee():
