@@ -81,7 +81,7 @@ def test_another_seed_or_repeat_draws_other_requests(slotlab):
         (["engine.device=tpu"], "engine.device=tpu: must be auto, cpu or cuda"),
         (["engine.num_blocks=0"], "engine.num_blocks=0: must be from 1 to 10000000"),
         (["batching.max_num_seqs=0"], "batching.max_num_seqs=0: must be at least 1"),
-        (["load.rates=[]"], "load.rates=[]: must be one or more numbers greater than 0"),
+        (["load.rates=[]"], "load.rates=[]: must be 1 to 1000 numbers from 1e-06 to 1e+09"),
         (["load.repeats=0"], "load.repeats=0: must be at least 1"),
         (["seed=x"], "seed=x: must be a whole number"),
         (["slo.ttft=-1"], "slo.ttft=-1.0: must be greater than 0, or null"),

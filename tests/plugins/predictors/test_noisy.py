@@ -86,7 +86,7 @@ def test_shortest_first_errs_where_the_estimates_do(run):
     [
         ({"tau": 0.5}, "tau=0.5: must be null where error is set, and set where that is null (predictor=noisy_tau)"),
         ({"error": None}, "tau=None: must be null where error is set, and set where that is null (predictor=noisy_tau)"),
-        ({"error": -0.1}, "error=-0.1: must be at least 0, or null"),
+        ({"error": -0.1}, "error=-0.1: must be at least 0 and at most 1e+06, or null"),
         ({"error": None, "tau": 0.0}, "tau=0.0: must be above 0 and at most 1, or null"),
         ({"error": None, "tau": 1.1}, "tau=1.1: must be above 0 and at most 1, or null"),
         ({"spread": 0.0}, "spread=0.0: must be greater than 0"),
