@@ -21,6 +21,7 @@ class Plan:
     swap_out: dict[RequestState, list[int]] = field(default_factory=dict)  # blocks to copy to host memory, before all else
     swap_in: dict[RequestState, list[int]] = field(default_factory=dict)  # blocks to copy them back to, before computing
     padding: int = 0  # tokens computed and thrown away, to make the batch a rectangle
+    decodes: bool = False  # each request has one token to compute, and emits one in each step
     repeat: int = 1  # steps an engine may run in one go: every request decodes, and no plugin would change its mind
     until: float = math.inf  # no further step may begin at or after this time; if empty: plan again at this time
     bound: Bound = "none"  # what kept the next waiting request out

@@ -63,7 +63,6 @@ SINGLE = {  # in single steps: the third one is a decode of both
     ),
     "a dropped token": (lambda plan, r: replace(r, emitted=[1, 0]), "request 1: it emitted 0 tokens in 1 steps: must be 1"),
     "a negative number": (lambda plan, r: replace(r, emitted=[-1, 1]), "request 0: it emitted -1 tokens in 1 steps: must be 1"),
-    "a bool": (lambda plan, r: replace(r, emitted=[True, 1]), "request 0: it emitted True tokens in 1 steps: must be 1"),
     "a half": (lambda plan, r: replace(r, emitted=[1, 0.5]), "request 1: result answered 0.5: must be a whole number"),
     "a str": (lambda plan, r: replace(r, emitted=["1", 1]), "request 0: result answered '1': must be a whole number"),
     "one too few": (lambda plan, r: replace(r, emitted=[1]), "it told the tokens of 1 requests, and the plan has 2"),

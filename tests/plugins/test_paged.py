@@ -21,7 +21,7 @@ from slotlab.record.recorder import Recorder
 from slotlab.serve import serve
 from slotlab.sources import source
 from slotlab.workload import Point
-from slotlab_kernels import batch, runner
+from slotlab_kernels import runner
 from slotlab_kernels.runner import ModelRunner
 from slotlab_kernels.shape import SMOLLM2_135M, TINY, LlamaShape
 from slotlab_kernels.weights import random_llama
@@ -174,16 +174,6 @@ def test_logits_are_byte_for_byte_those_of_a_serial_run(shape, dtype, case):
         "padding": seen.padding,
     }
     assert all(happened[word] > 0 for word in happened if word in case), f"{happened}: the case proves nothing"
-
-
-def test_without_the_row_padding_the_master_test_fails(monkeypatch):
-    """In fp32 with torch's product, which rounds 1, 2 or 3 rows in another way."""
-    opened = Watched("cpu", 16, 64, dtype="fp32", ops={"linear": "torch"})
-    opened.open(Random(SHAPES["smollm2"]))
-    monkeypatch.setitem(globals(), "engine", lambda *_: opened)
-    expected = run("smollm2", "fp32", Static(1, 512), Policy(), Newest()).logits
-    monkeypatch.setattr(batch, "ROW_PADDING", 1)
-    assert run("smollm2", "fp32", Static(1, 512), Policy(), Newest()).logits != expected
 
 
 def test_sampled_tokens_do_not_depend_on_the_batch_either():

@@ -59,6 +59,7 @@ class Planning(Draft):
         plan.running, plan.waiting = len(books.running), len(books.waiting)
         plan.kv_reserved = self.pool.num_blocks - self.pool.available
         plan.started = len(self.started)
+        plan.decodes = not books.prefilling
         if plan and not (books.prefilling or self.evicted or self.started):
             allow_repeats(plan, books, self.refused)
         return plan
