@@ -129,6 +129,5 @@ class Server:
     def see_off(self, leaving: Sequence[RequestState]) -> None:
         """Tell engine and source who has left."""
         for state in leaving:
-            with outcome.named(self.engine, "left"):
-                self.engine.left(state)
+            outcome.ask(self.engine, "left", self.engine.left, state)
             self.source.left(state, self.clock.now())

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from slotlab import signals
-from slotlab.core.outcome import named
+from slotlab.core.outcome import ask
 from slotlab.errors import PluginError, UserError
 from slotlab.lab.facts import peak_mib
 from slotlab.lab.folder import stamp, write_curve, write_json
@@ -62,8 +62,7 @@ class Ending:
     def _close(self) -> None:
         """Close the engine. What that raises hides no error before it."""
         try:
-            with named(self.run.lab.engine, "close"):
-                self.run.lab.engine.close()
+            ask(self.run.lab.engine, "close", self.run.lab.engine.close)
         except (PluginError, UserError) as error:
             if self.status == "FINISHED":
                 self.blame(error)

@@ -8,7 +8,7 @@ from typing import Any
 from slotlab.arrivals import number
 from slotlab.clock import Clock
 from slotlab.core.answers import expect, whole
-from slotlab.core.outcome import named
+from slotlab.core.outcome import ask
 from slotlab.engine import Engine, Model
 from slotlab.errors import PluginError, UserError, blame
 from slotlab.request import RequestView
@@ -18,8 +18,7 @@ from slotlab.workload import Arrival, Bench, Load, Point
 
 def opened(engine: Engine, model: Model, seqs: int, tokens: int) -> dict[str, str]:
     """Open the engine for steps of so many requests and tokens; the facts that it gives for the record."""
-    with named(engine, "caps"):
-        engine.caps(seqs, tokens)
+    ask(engine, "caps", engine.caps, seqs, tokens)
     with blame(engine, model):
         answer = engine.open(model)
     return facts(engine, "open", answer)
@@ -43,11 +42,9 @@ def prepared(engine: Engine, drawn: Sequence[Arrival]) -> list[Arrival]:
 
 def begun(engine: Engine, arrivals: Sequence[Arrival], streams: Streams) -> Clock:
     """Have the engine forget everything; its clock, at 0."""
-    with named(engine, "begin"):
-        engine.begin(arrivals, streams)
-    with named(engine, "clock"):
-        clock = engine.clock()
-        now = clock.now()
+    ask(engine, "begin", engine.begin, arrivals, streams)
+    clock = ask(engine, "clock", engine.clock)
+    now = ask(engine, "clock", lambda: clock.now())
     if not number(now):
         raise PluginError(engine, None, f"clock says that it is {now!r}: must be a finite number of seconds")
     return clock
@@ -67,9 +64,8 @@ def contents(engine: Engine) -> Callable[[RequestView, int], Hashable]:
     """`Engine.content`, whose answers can be looked up."""
 
     def content(req: RequestView, block: int) -> Hashable:
-        with named(engine, "content"):
-            answer = engine.content(req, block)
-            hash(answer)
+        answer = ask(engine, "content", engine.content, req, block)
+        ask(engine, "content", hash, answer)
         return answer
 
     return content
