@@ -1,8 +1,24 @@
-"""Values that no option can hold."""
+"""A sample of the bad values for all options; `python tests/lab/option_values.py FOLDER` tries them all."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
+
+SCRIPT = Path(__file__).with_name("option_values.py")
+
+
+def test_bad_values_of_any_option_are_refused_in_one_line_with_the_place_and_what_is_allowed(tmp_path):
+    """In a process of its own, for it limits its memory and sets alarms."""
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path, "250"], capture_output=True, text=True, check=False)
+    *faults, tally = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")] or [{}]
+    assert tally.get("tried") == 250, done.stderr
+    assert not faults, "\n".join(f"{fault['option']}={fault['value']}: {fault['fault']}" for fault in faults)
+
 
 HUGE = [
     (["batching=dynamic", "batching.max_delay=1e30"], "batching.max_delay=1e+30: must be at least 0 and at most 1e+09"),
