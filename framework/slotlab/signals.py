@@ -45,9 +45,10 @@ def install() -> None:
             signal.signal(number, _note)
 
 
-def noted() -> bool:
-    """Whether a signal came."""
-    return bool(_noted)
+def ignore() -> None:
+    """Nothing is left to be ended but the interpreter, which takes its time and would die of them without a word."""
+    for number in ENDS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def check() -> None:
@@ -106,8 +107,7 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 def _end() -> None:
     """End the process, from wherever it is: nothing can catch it."""
-    for number in ENDS:
-        signal.signal(number, signal.SIG_IGN)
+    ignore()
     word, code = ENDS[signal.Signals(_noted[0])]
     for say in reversed(_last_words):
         with suppress(Exception):

@@ -63,11 +63,6 @@ def without(monkeypatch: pytest.MonkeyPatch, *missing: str) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None if name in missing else which(name))
 
 
-def forget() -> None:
-    cpp_build.why_not.cache_clear()
-    cpp_build.library.cache_clear()
-
-
 @pytest.fixture(autouse=True)
 def _ask_again_for_a_compiler() -> Iterator[None]:
     yield

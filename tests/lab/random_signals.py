@@ -45,6 +45,7 @@ def is_running(folder: Path) -> bool:
 
 def main(count: int) -> None:
     """Count the outcomes on each engine."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
     rng = random.Random(0)
     for engine in ("simulated", "paged"):
         life = outcome(engine, signal.SIGTERM, float("inf"))[1]

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+SAMPLE = 60  # of some thousands
 SCRIPT = Path(__file__).with_name("option_values.py")
 
 
 def test_bad_values_of_any_option_are_refused_in_one_line_with_the_place_and_what_is_allowed(tmp_path):
     """In a process of its own, for it limits its memory and sets alarms."""
-    done = subprocess.run([sys.executable, SCRIPT, tmp_path, "250"], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, SCRIPT, tmp_path, str(SAMPLE)], capture_output=True, text=True, check=False)
     *faults, tally = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")] or [{}]
-    assert tally.get("tried") == 250, done.stderr
+    assert tally.get("tried") == SAMPLE, done.stderr
     assert not faults, "\n".join(f"{fault['option']}={fault['value']}: {fault['fault']}" for fault in faults)
 
 

@@ -24,7 +24,9 @@ COMMANDS = {  # by first word; any other line is a run
 def main() -> NoReturn:
     """The console script."""
     signals.install()
-    sys.exit(command(sys.argv[1:]))
+    code = command(sys.argv[1:])
+    signals.ignore()
+    sys.exit(code)
 
 
 def command(words: list[str]) -> int:
