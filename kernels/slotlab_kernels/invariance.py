@@ -81,9 +81,10 @@ class _Trial:
 
     def _kept(self) -> Iterator[bytes]:
         for ids, blocks in zip(self.ids, self.blocks, strict=True):
-            kept = self.runner.copy_out(blocks).blocks
-            assert kept is not None, "nothing was copied out"
-            yield _bytes(kept.flatten(2, 3)[:, :, : len(ids)])
+            kept = self.runner.copy_out(blocks)
+            self.runner.stream.event().wait()
+            assert kept.blocks is not None, "nothing was copied out"
+            yield _bytes(kept.blocks.flatten(2, 3)[:, :, : len(ids)])
 
 
 def _bytes(x: torch.Tensor) -> bytes:

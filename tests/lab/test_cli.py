@@ -94,7 +94,7 @@ def test_another_seed_or_repeat_draws_other_requests(slotlab):
         (["~policy"], "~policy: must be one of "),
         (["policy=sjf", "policy.aging=inf"], "policy.aging=inf: must be finite, and at least 0"),
         (["engine.num_blocks=100000000000"], "engine.num_blocks=100000000000: must be from 1 to 10000000"),
-        (["engine.ops={rope:torch}"], "to add an entry write +engine.ops.rope=VALUE"),
+        (["engine.ops={rope:torch}"], "+engine.ops.rope=VALUE"),
         (["workload.tenants=[{nam:a}]"], "has no option nam; did you mean name?"),
         (["-m", "policy=glob(zz*)"], "the sweep is empty"),
     ],

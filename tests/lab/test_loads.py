@@ -170,7 +170,7 @@ def test_the_tracker_gets_the_series_of_the_first_repeat(slotlab, monkeypatch):
     seen = {}
     tracker = NoTracker()
     tracker.series = lambda index, columns: seen.update({index: columns})
-    monkeypatch.setattr("slotlab.lab.run.open_tracker", lambda *_: tracker)
+    monkeypatch.setattr("slotlab.lab.tracked.open_tracker", lambda *_: tracker)
     said = slotlab("load.rates=[20,50]", "load.repeats=2", "batching.max_num_seqs=2", *QUICK)
     table = pd.read_parquet(said.folder / "series.parquet")
     assert seen.keys() == {0, 1} and set(table["repeat"]) == {0, 1}

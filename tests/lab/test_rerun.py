@@ -61,7 +61,7 @@ def test_a_run_and_its_rerun_under_another_policy_are_compared(slotlab):
     again = slotlab("rerun", str(first.folder), "policy=sjf", "record.oracle=false")
     said = slotlab("compare", str(first.folder), str(again.folder))
     assert said.code == 0, said.err
-    assert "sjf against fcfs: " in said.out
+    assert "sjf (acts as fcfs) against fcfs: " in said.out
 
 
 WORDS = st.text(max_size=4)
@@ -113,7 +113,7 @@ def test_a_record_without_its_arrivals_is_refused_unless_loss_is_accepted(slotla
     same = ["id", "scheduled_arrival", "prompt_tokens", "output_tokens", "max_tokens", "tenant", "priority"]
     pd.testing.assert_frame_equal(requests(first.folder)[same], requests(again.folder)[same])
     meta = json.loads((again.folder / "meta.json").read_text())
-    assert meta["weights"] == {"a": 3.0, "b": 1.0} and "lost" in meta["workload"]
+    assert meta["weights"] == {"a": 3.0, "b": 1.0} and "lossy" in meta["remarks"]
 
 
 def test_requests_that_cannot_be_served_alone_leave_with_the_one_they_follow(slotlab):

@@ -58,7 +58,11 @@ def run(folder: Path, *words: str, at: str = "") -> subprocess.CompletedProcess[
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "SLOTLAB_"))}
     env = {**clean, "MLFLOW_DISABLE_TELEMETRY": "true", "SLOTLAB_PLUGIN_FILES": "signalling.py"}
     start = ["-c", AT, at] if at else ["-m", "slotlab"]
-    return subprocess.run([sys.executable, *start, *WORDS, *words], cwd=folder, env=env, capture_output=True, text=True)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here, as in a shell's background jobs
+    try:
+        return subprocess.run([sys.executable, *start, *WORDS, *words], cwd=folder, env=env, capture_output=True, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def mlflow_runs(folder: Path) -> list[str]:

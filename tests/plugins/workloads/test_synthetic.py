@@ -192,7 +192,7 @@ def test_the_command_line_takes_it(slotlab, words):
         (["workload.arrivals.law=gama"], "workload.arrivals.law=gama: must be one of poisson, gamma, weibull, constant"),
         (["workload.tenants=[{name:a,prompt:{low:0}}]"], "workload.tenants[0].prompt.low=0: must be from 1 to high=512"),
         (["workload.pairs=nowhere.csv"], "workload.pairs=nowhere.csv: no such file"),
-        (["load=concurrencies", "load.think=-1"], "load.think=-1.0: must be at least 0"),
+        (["load=concurrencies", "load.think=-1"], "load.think=-1.0: must be at least 0 and at most 1e+09"),
     ],
 )
 def test_bad_input_gets_one_line(slotlab, words, line):
