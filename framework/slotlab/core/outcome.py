@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from slotlab.core.answers import expect, whole
 from slotlab.engine import Engine, Handle
-from slotlab.errors import PluginError, UserError
+from slotlab.errors import PluginError, UserError, told
 from slotlab.plan import Plan, Result
 from slotlab.request import RequestState
 
@@ -24,7 +24,7 @@ def ask(engine: Engine, call: str, method: Callable[..., T], *arguments: Any) ->
     except (PluginError, UserError):
         raise
     except (Exception, SystemExit) as error:
-        raise PluginError(engine, None, f"{call} raised {type(error).__name__}: {error}") from error
+        raise PluginError(engine, None, f"{call} raised {told(error)}") from error
 
 
 def submit(engine: Engine, plan: Plan) -> Handle:

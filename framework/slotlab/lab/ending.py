@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from slotlab import signals
 from slotlab.core.outcome import ask
-from slotlab.errors import PluginError, UserError
+from slotlab.errors import PluginError, UserError, told
 from slotlab.lab.facts import peak_mib
 from slotlab.lab.folder import stamp, write_curve, write_json
 from slotlab.lab.progress import console
@@ -38,7 +38,7 @@ class Ending:
             self.status = "KILLED"
             return
         self.status = "FAILED"
-        self.run.meta["error"] = " ".join(f"{type(error).__name__}: {error}".split())
+        self.run.meta["error"] = told(error)
         if not isinstance(error, UserError | TrackingError):
             with suppress(OSError):  # on a full disk the line must do
                 write_text(self.run.place.folder / "error.txt", "".join(traceback.format_exception(error)))

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from slotlab import signals
-from slotlab.errors import PluginError, UserError
+from slotlab.errors import PluginError, UserError, told
 from slotlab.lab.complaints import ConfigError, explain
 from slotlab.lab.folder import make_folder, write_json
 from slotlab.lab.progress import console
@@ -79,7 +79,7 @@ class Sweep:
     def _describe(self, error: Exception, place: Place) -> str:
         if isinstance(error, (UserError, PluginError, TrackingError, *ConfigError)):
             return explain(error)
-        return f"{type(error).__name__}: {error} (see {place.folder / 'error.txt'})"
+        return f"{told(error)} (see {place.folder / 'error.txt'})"
 
     def _write(self) -> None:
         """The manifest, right at any moment: a job that is under way counts as KILLED."""
