@@ -21,7 +21,7 @@ def outcome(engine: str, number: signal.Signals, moment: float) -> tuple[str, fl
     with tempfile.TemporaryDirectory() as folder:
         began = time.monotonic()
         run = subprocess.Popen(
-            [*RUN, f"engine={engine}"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [*RUN, f"engine={engine}"], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=heed
         )
         try:
             run.wait(None if moment == float("inf") else moment)
@@ -31,6 +31,12 @@ def outcome(engine: str, number: signal.Signals, moment: float) -> tuple[str, fl
         lines = "one line" if said.count("\n") == 1 else f"{said.count(chr(10))} lines"
         running = " RUNNING" if is_running(Path(folder)) else ""
         return f"exit {run.returncode}, {lines}{running}", time.monotonic() - began
+
+
+def heed() -> None:
+    """Whoever starts this may have some ignored, as nohup does and a shell does for its background jobs."""
+    for number in NUMBERS:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def is_running(folder: Path) -> bool:
@@ -45,7 +51,6 @@ def is_running(folder: Path) -> bool:
 
 def main(count: int) -> None:
     """Count the outcomes on each engine."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and their children, ignore it
     rng = random.Random(0)
     for engine in ("simulated", "paged"):
         life = outcome(engine, signal.SIGTERM, float("inf"))[1]

@@ -58,11 +58,14 @@ def run(folder: Path, *words: str, at: str = "") -> subprocess.CompletedProcess[
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("MLFLOW_", "SLOTLAB_"))}
     env = {**clean, "MLFLOW_DISABLE_TELEMETRY": "true", "SLOTLAB_PLUGIN_FILES": "signalling.py"}
     start = ["-c", AT, at] if at else ["-m", "slotlab"]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here, as in a shell's background jobs
-    try:
-        return subprocess.run([sys.executable, *start, *WORDS, *words], cwd=folder, env=env, capture_output=True, text=True)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    words = (sys.executable, *start, *WORDS, *words)
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, preexec_fn=heed)
+
+
+def heed() -> None:
+    """Whoever runs the tests may have some ignored, as nohup does and a shell does for its background jobs."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def mlflow_runs(folder: Path) -> list[str]:
